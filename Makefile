@@ -1,0 +1,35 @@
+# Every target sets up .venv by itself when it is missing or older than what it is made from.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test test-slow lint clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "statelab needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Use: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "could not create $(VENV): on Debian and Ubuntu, install the package python3-venv"; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/statelab demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest --timeout 600
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow --timeout 3600
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
