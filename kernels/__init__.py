@@ -1,0 +1,1 @@
+"""Recurrences as functions of tensors, one folder each: a definition and, for some, a parallel form."""

@@ -1,0 +1,59 @@
+"""The gated delta rule: a matrix state that replaces, rather than adds, what it holds under a key.
+
+Legend: B rows, T time, H heads, K key width, V value width.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import Tensor
+
+from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
+from statelab.kernels.delta_rule.chunk import chunk
+from statelab.kernels.delta_rule.reference import reference
+
+
+def delta_rule(
+    q_BTHK: Tensor,
+    k_BTHK: Tensor,
+    v_BTHV: Tensor,
+    log_decay_BTH: Tensor,
+    beta_BTH: Tensor,
+    state_BHKV: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    backend: Backend = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Outputs `o [B, T, H, V]`, in the dtype of `v`, and the last state `[B, H, K, V]`, in float32 or wider.
+
+        S ← e^g S,    S ← S + β k (v − Sᵀ k)ᵀ,    o = scale · Sᵀ q
+
+    Yang et al. 2024 (arXiv 2412.06464, eq. 10): their S is our Sᵀ, α is e^g with g = `log_decay`. A
+    step's transition e^g (I − β k kᵀ) has the eigenvalues e^g and, along k, e^g (1 − β ‖k‖²): keys are
+    used as given. `scale` None is K^−½. `state` None starts from zeros. `chunk` is their WY form
+    (section 3.3), any T. Raises ValueError for shapes that do not fit together.
+    """
+    sizes = check_shapes(
+        "delta_rule",
+        q=(q_BTHK, "B T H K"),
+        k=(k_BTHK, "B T H K"),
+        v=(v_BTHV, "B T H V"),
+        log_decay=(log_decay_BTH, "B T H"),
+        beta=(beta_BTH, "B T H"),
+        state=(state_BHKV, "B H K V"),
+    )
+    chosen = choose_backend("delta_rule", backend, ("reference", "chunk"))
+    run = reference if chosen == "reference" else partial(chunk, fresh=state_BHKV is None)
+    if state_BHKV is None:
+        state_BHKV = widen(v_BTHV).new_zeros([sizes[letter] for letter in "BHKV"])
+    wide = (
+        widen(q_BTHK) * (sizes["K"] ** -0.5 if scale is None else scale),
+        widen(k_BTHK),
+        widen(v_BTHV),
+        widen(log_decay_BTH),
+        widen(beta_BTH),
+        widen(state_BHKV),
+    )
+    o_BTHV, state_BHKV = run(*wide)
+    return o_BTHV.to(v_BTHV.dtype), state_BHKV
