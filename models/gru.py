@@ -1,0 +1,107 @@
+"""A layer around the multi-head GRU. Legend: B rows, T time, D width, H heads, K head width, I = H·K."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from statelab.kernels.gru import gru
+from statelab.models.conv import CausalConv, ConvState
+from statelab.models.mixer import MixerConfig
+from statelab.models.norm import RMSNorm
+from statelab.models.parameter import linear, undecayed
+
+State = tuple[ConvState, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRUConfig(MixerConfig):
+    """Gated recurrent unit with block-diagonal state weights: a vector state that may forget and reset.
+
+    Source: Cho et al. 2014, arXiv 1406.1078; layer of open-lm-engine's lm-engine, as used in arXiv
+    2603.14360.
+    """
+
+    heads: Annotated[int, "independent blocks of the state"] = 1
+    head_dim: Annotated[int, "state values of a head; 0 for width / heads"] = 0
+    conv: Annotated[int, "taps of the causal convolution before the recurrence; 0 for none"] = 4
+    gate: Annotated[bool, "multiply the states by SiLU of a projection of the input"] = True
+    norm: Annotated[Literal["rms", "none"], "norm of the gated states before the output projection"] = "rms"
+    init_std: Annotated[float, "standard deviation of the initial state weights"] = 0.02
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.head_dim < 0:
+            raise ValueError(f"gru: heads {self.heads} must be >= 1 and head_dim {self.head_dim} >= 0")
+        if self.conv < 0 or self.conv == 1:
+            raise ValueError(f"gru: conv {self.conv} must be 0 (none) or >= 2 taps")
+        if self.init_std < 0:
+            raise ValueError(f"gru: init_std {self.init_std} must be >= 0")
+
+    def check(self, width: int) -> None:
+        if not self.head_dim and width % self.heads:
+            raise ValueError(f"gru: width {width} is not a multiple of {self.heads} heads; set head_dim")
+
+
+class GRU(nn.Module):
+    """y = W_o norm(h ⊙ SiLU(g)), with h the states of `kernels.gru` read from a projection of the input.
+
+    | symbol | meaning | in lm-engine |
+    |---|---|---|
+    | x | candidate's input, through the convolution and SiLU | `input`, `conv1d` |
+    | r, f | inputs of reset and keep gates, as projected | `reset_input`, `forget_input` |
+    | g | output gate | `gate` |
+    | W, W_r, W_f | state weights of each head, `[H, K, K]`, N(0, init_std²) | `state_weight` |
+
+    lm-engine has no biases and draws state weights from N(0, 0.02²), as here. We differ in that
+    projections start from torch.nn.Linear's U(±1/√D) instead of N(0, 0.02²), which suits the small
+    widths studied here, and in that `conv = 0`, `gate = False` and `norm = "none"` leave those parts
+    out; without convolution x gets no SiLU.
+    """
+
+    def __init__(self, config: GRUConfig, width: int, blocks: int = 1) -> None:
+        super().__init__()
+        config.check(width)
+        self.config = config
+        self.heads = config.heads
+        self.head_dim = config.head_dim or width // config.heads
+        inner = self.heads * self.head_dim
+        self.in_proj = linear(width, inner * (4 if config.gate else 3))
+        self.conv = CausalConv(inner, config.conv, bias=True) if config.conv else None
+        self.weight = self._state_weight()
+        self.reset_weight = self._state_weight()
+        self.forget_weight = self._state_weight()
+        self.norm = RMSNorm(inner) if config.norm == "rms" else nn.Identity()
+        self.out_proj = linear(inner, width)
+
+    def _state_weight(self) -> nn.Parameter:
+        shape = (self.heads, self.head_dim, self.head_dim)
+        return undecayed(torch.randn(shape) * self.config.init_std)
+
+    @property
+    def state_size(self) -> int:
+        return self.heads * self.head_dim + (self.conv.state_size if self.conv else 0)
+
+    def forward(self, x_BTD: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        conv_state, h_BHK = state or ((), None)
+        x_BTI, reset_BTI, forget_BTI, *gate = self.in_proj(x_BTD).chunk(4 if self.config.gate else 3, dim=-1)
+        if self.conv:
+            x_BTI, conv_state = self.conv(x_BTI, conv_state)
+            x_BTI = F.silu(x_BTI)
+        shape = (self.heads, self.head_dim)
+        h_BTHK, h_BHK = gru(
+            x_BTI.unflatten(-1, shape),
+            reset_BTI.unflatten(-1, shape),
+            forget_BTI.unflatten(-1, shape),
+            self.weight,
+            self.reset_weight,
+            self.forget_weight,
+            h_BHK,
+        )
+        h_BTI = h_BTHK.flatten(-2)
+        if gate:
+            h_BTI = h_BTI * F.silu(gate[0])
+        return self.out_proj(self.norm(h_BTI)), (conv_state, h_BHK)
