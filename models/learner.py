@@ -1,0 +1,241 @@
+"""One LightningModule that trains R >= 1 lanes, one code path.
+
+A Lightning step advances a *chunk* of optimiser steps, up to the next evaluation, so that Lightning's own cost per
+step does not matter. The loader yields step numbers alone: rows are made on the device from (seed, step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from statelab.models.arithmetic import arithmetic_of, check_arithmetic, parameter_dtype
+from statelab.models.backbone import Backbone
+from statelab.models.config import ModelConfig
+from statelab.models.evaluation import Counts, Evaluation, Measurement, Piece
+from statelab.models.metrics import finite_lanes, lane_losses
+from statelab.models.optimiser import LaneAdamW, lane_norms
+from statelab.models.population import Population
+from statelab.models.settings import EvaluationSettings, Lane, TrainingSettings
+from statelab.tasks.batch import Batch
+from statelab.tasks.rows import Rows, Split
+from statelab.tasks.task import Task
+
+Chunk = tuple[int, int]
+"""The optimiser steps [start, stop) that one Lightning step makes."""
+
+
+class Learner(LightningModule):
+    """R lanes of one cell: a task, a model, and each lane's seed and optimiser numbers.
+
+    Use with `Trainer(max_epochs=1, val_check_interval=1)` and the loaders it brings. After `fit`, `evaluations`
+    holds one Measurement for each evaluation; after `trainer.test`, `tests` one for each test length.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: ModelConfig,
+        lanes: Sequence[Lane],
+        training: TrainingSettings,
+        evaluation: EvaluationSettings,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.task, self.model_config, self.lanes = task, model, tuple(lanes)
+        self.training_settings, self.evaluation_settings = training, evaluation
+        self.population = Population(
+            lambda: Backbone(model, task.vocab_size),
+            [lane.seed for lane in lanes],
+            parameter_dtype(training.arithmetic),
+        )
+        self.evaluation = Evaluation(task, [lane.seed for lane in lanes], training, evaluation)
+        self.steps_done = 0
+        self.evaluations: list[Measurement] = []
+        self.tests: list[Measurement] = []
+        self.on_step: Callable[[int], bool] = lambda step: True
+        """Called after each optimiser step with the number done; False ends the chunk before its time."""
+        self.lane_ids: list[str] | None = None
+        self.seconds = 0.0
+        """Time spent on training so far, kept in checkpoints."""
+        self._counts = Counts()
+        self.alive_R: Tensor
+        self.diverged_at_R: Tensor
+        self.train_loss_R: Tensor
+        self.register_buffer("alive_R", torch.ones(len(lanes), dtype=torch.bool))
+        self.register_buffer("diverged_at_R", torch.full((len(lanes),), -1))
+        self.register_buffer("train_loss_R", torch.zeros(len(lanes), dtype=torch.float64))
+        # Lanes of one seed read the same rows, which are made once.
+        seeds_S, of_lane_R = torch.unique(torch.tensor([lane.seed for lane in lanes]), return_inverse=True)
+        self.seeds_S: Tensor
+        self.seed_of_lane_R: Tensor
+        self.register_buffer("seeds_S", seeds_S, persistent=False)
+        self.register_buffer("seed_of_lane_R", of_lane_R, persistent=False)
+
+    # Training
+
+    def batch(self, step: int) -> Batch:
+        """The rows `[R, B, T]` of one step: rows [step·B, (step + 1)·B) of each lane's training split."""
+        size = self.training_settings.batch
+        rows = Rows.span(self.seeds_S, "train", step * size, size)
+        return _of_lanes(self.task.sample(rows, self.training_settings.length), self.seed_of_lane_R)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Training loss [R] of each lane, in nats per position with a loss."""
+        with arithmetic_of(self.training_settings.arithmetic, self.device):
+            return lane_losses(self.population(batch.inputs), batch.loss_targets)
+
+    def gradients(self, step: int) -> Tensor:
+        """Leave the gradients of one step in the population; return its losses [R]."""
+        flat = self.population.flat
+        flat.grad = None
+        losses = self.losses(self.batch(step))
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        assert flat.grad is not None
+        fine = finite_lanes(losses.detach(), lane_norms(flat.grad))
+        self.diverged_at_R = torch.where(self.alive_R & ~fine, step + 1, self.diverged_at_R)
+        self.alive_R = self.alive_R & fine
+        self.train_loss_R += torch.where(self.alive_R, losses.detach(), 0).double()
+        return losses.detach()
+
+    def training_step(self, chunk: Chunk, batch_idx: int) -> None:
+        """Make the optimiser steps of a chunk, the last one through Lightning so that it counts one."""
+        start, stop = chunk
+        wrapped = cast(Any, self.optimizers())
+        raw = cast(LaneAdamW, wrapped.optimizer)
+        for step in range(start, stop):
+            self.gradients(step)
+            raw.alive_R = self.alive_R
+            last = step + 1 == stop
+            (wrapped if last else raw).step()
+            self.steps_done = step + 1
+            if not self.on_step(step + 1) and not last:
+                break
+
+    @property
+    def at_evaluation(self) -> bool:
+        """Whether the step reached is one after which the lanes are evaluated."""
+        done = self.steps_done
+        return done > 0 and (
+            done == self.training_settings.steps or done % self.evaluation_settings.every == 0
+        )
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the step reached has been evaluated."""
+        return bool(self.evaluations) and self.evaluations[-1].step == self.steps_done
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step has been made and evaluated."""
+        return self.steps_done == self.training_settings.steps and self.evaluated
+
+    def configure_optimizers(self) -> LaneAdamW:
+        """A stacked AdamW whose lane r is torch's own with lane r's numbers."""
+        check_arithmetic(self.training_settings.arithmetic, self.device)
+        return LaneAdamW(
+            self.population.flat,
+            [lane.optimiser for lane in self.lanes],
+            self.training_settings,
+            self.population.decays(self.training_settings.decay),
+        )
+
+    def train_dataloader(self) -> Any:
+        """Chunks from the step that has been reached to the last, each ending at an evaluation."""
+        chunks = _Chunks(self.steps_done, self.training_settings.steps, self.evaluation_settings.every)
+        # A checkpoint made between the last step of a chunk and its evaluation: an empty chunk makes up for it.
+        return chunks if self.evaluated or not self.at_evaluation else chunks.after_an_empty_one()
+
+    # Evaluation
+
+    def val_dataloader(self) -> Any:
+        """Pieces of the evaluation rows at the training length."""
+        return self.evaluation.pieces(self.training_settings.length)
+
+    def test_dataloader(self) -> Any:
+        """Pieces of the evaluation rows, one loader for each test length."""
+        return [self.evaluation.pieces(length) for length in self.evaluation_settings.test_lengths]
+
+    def validation_step(self, piece: Piece, batch_idx: int) -> None:
+        """Add a piece of the evaluation rows to the running measurement."""
+        self._measure(piece, "validation")
+
+    def test_step(self, piece: Piece, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Add a piece of the rows of one test length to the running measurement, and close a full one."""
+        self._measure(piece, "test")
+        if piece.last:
+            self.tests.append(self._close(piece.length))
+
+    def on_validation_epoch_end(self) -> None:
+        """Close the evaluation: one Measurement, with the mean training loss since the one before."""
+        measured = self._close(self.training_settings.length)
+        self.evaluations.append(measured)
+        self.train_loss_R.zero_()
+        self.log("accuracy", sum(measured.accuracy) / len(measured.accuracy), batch_size=1)
+
+    def _measure(self, piece: Piece, split: Split) -> None:
+        with torch.no_grad(), arithmetic_of(self.training_settings.arithmetic, self.device):
+            self.evaluation.measure(self.population, piece, split, self._counts)
+
+    def _close(self, length: int) -> Measurement:
+        since = self.steps_done - (self.evaluations[-1].step if self.evaluations else 0)
+        train_loss = (self.train_loss_R / max(since, 1)).tolist()
+        closed = self._counts.close(self.steps_done, length, train_loss)
+        self._counts = Counts()
+        return closed
+
+    # Checkpoints
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what Lightning does not: steps, evaluations. Its own loop counters start anew on a resume."""
+        checkpoint.pop("loops", None)
+        checkpoint["statelab"] = {
+            "steps_done": self.steps_done,
+            "seconds": self.seconds,
+            "lane_ids": self.lane_ids,
+            "evaluations": [measurement.plain() for measurement in self.evaluations],
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from the step at which the checkpoint was saved."""
+        kept = checkpoint["statelab"]
+        self.steps_done, self.seconds, self.lane_ids = kept["steps_done"], kept["seconds"], kept["lane_ids"]
+        self.evaluations = [Measurement(**plain) for plain in kept["evaluations"]]
+
+    def restore(self, checkpoint: dict[str, Any]) -> None:
+        """Take weights and evaluations from a checkpoint, without a Trainer."""
+        self.load_state_dict(checkpoint["state_dict"])
+        self.on_load_checkpoint(checkpoint)
+
+
+class _Chunks:
+    """Chunks [start, stop) that end at every multiple of `every` and at `steps`."""
+
+    def __init__(self, start: int, steps: int, every: int) -> None:
+        self._end = steps
+        ends = [*range(every * (start // every + 1), steps, every), steps]
+        self._chunks = [(a, b) for a, b in zip([start, *ends[:-1]], ends, strict=True) if a < b]
+
+    def after_an_empty_one(self) -> _Chunks:
+        """The same chunks behind one that has no steps."""
+        first = self._chunks[0][0] if self._chunks else self._end
+        self._chunks.insert(0, (first, first))
+        return self
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self._chunks)
+
+
+def _of_lanes(batch: Batch, seed_of_lane_R: Tensor) -> Batch:
+    """The batch of each lane, from that of each different seed."""
+    parts = {name: getattr(batch, name) for name in Batch.__dataclass_fields__}
+    chosen = {name: part.index_select(0, seed_of_lane_R) for name, part in parts.items() if part is not None}
+    return replace(batch, **chosen)
