@@ -1,0 +1,83 @@
+"""From a spec to what is trained: cells, their lanes, and each lane's id. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from statelab.models.config import ModelConfig
+from statelab.models.settings import EvaluationSettings, Lane, OptimiserSettings, TrainingSettings
+from statelab.sweeps.spec import Spec
+from statelab.tasks.task import Task
+
+FORMAT = 1
+"""Part of every id: raised when the same settings come to mean another computation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One (task setting, model) pair; all of its lanes share every shape."""
+
+    study: str
+    task_label: str
+    model_label: str
+    task_name: str
+    task: Task
+    model: ModelConfig
+    training: TrainingSettings
+    evaluation: EvaluationSettings
+    lanes: tuple[Lane, ...]
+    threshold: float
+
+    @property
+    def label(self) -> str:
+        """How the cell is called in lines of progress."""
+        return f"{self.task_label} × {self.model_label}"
+
+    def science(self, lane: Lane) -> dict[str, Any]:
+        """Every setting on which a lane's result depends, as plain data: names for display are left out."""
+        return {
+            "format": FORMAT,
+            "task": {"task": self.task_name, **asdict(self.task)},
+            "model": asdict(self.model),
+            "training": asdict(self.training),
+            "evaluation": asdict(self.evaluation),
+            "optimiser": asdict(lane.optimiser),
+            "seed": lane.seed,
+        }
+
+    def lane_id(self, lane: Lane) -> str:
+        """Sixteen hex digits of a hash of the lane's settings: the same run has the same id anywhere."""
+        text = json.dumps(self.science(lane), sort_keys=True, allow_nan=False, default=str)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def cells_of(spec: Spec) -> tuple[Cell, ...]:
+    """The cells of a study, tasks outermost, in the order of the spec."""
+    return tuple(
+        Cell(
+            study=spec.name,
+            task_label=task.label,
+            model_label=model.label,
+            task_name=task.task,
+            task=task.build(),
+            model=model.build(),
+            training=TrainingSettings(length=task.length, **dict(spec.training)),
+            evaluation=EvaluationSettings(test_lengths=task.test_lengths, **dict(spec.evaluation)),
+            lanes=tuple(_lanes(spec)),
+            threshold=spec.threshold,
+        )
+        for task, model in itertools.product(spec.tasks, spec.models)
+    )
+
+
+def _lanes(spec: Spec) -> Iterator[Lane]:
+    names = [item.name for item in fields(OptimiserSettings)]
+    for values in itertools.product(*(getattr(spec.sweep, name) for name in names)):
+        optimiser = OptimiserSettings(**dict(zip(names, values, strict=True)))
+        for seed in spec.sweep.seeds:
+            yield Lane(seed=seed, optimiser=optimiser)

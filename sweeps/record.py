@@ -1,0 +1,176 @@
+"""What one finished lane leaves behind, and how a study's lanes become one table. Imports no torch.
+
+A study's folder holds `lanes/<id>/` for each lane: `spec.json` (its resolved settings), `curve.jsonl` (one line an
+evaluation) and `result.json`, written last and atomically: a lane is finished when, and only when, it is there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LANE_COLUMNS = (
+    "id", "study", "task", "model", "seed",
+    "learning_rate", "weight_decay", "beta1", "beta2", "eps", "clip", "warmup", "floor",
+    "schedule", "steps", "batch", "arithmetic", "length", "threshold",
+    "status", "diverged_at", "accuracy", "scaled_accuracy", "loss", "escape_step",
+    "parameters", "state_size", "seconds", "device",
+)  # fmt: skip
+LENGTH_COLUMNS = (
+    "id", "study", "task", "model", "seed", "learning_rate", "train_length", "length", "accuracy", "loss"
+)  # fmt: skip
+CURVE_COLUMNS = (
+    "id", "study", "task", "model", "seed", "learning_rate", "step", "train_loss", "loss", "accuracy"
+)  # fmt: skip
+TEXT_COLUMNS = frozenset({"id", "study", "task", "model", "schedule", "arithmetic", "status", "device"})
+
+
+class LaneFolder:
+    """The folder of one lane's record."""
+
+    def __init__(self, study: Path, lane_id: str) -> None:
+        self.path = study / "lanes" / lane_id
+        self.id = lane_id
+
+    def finished(self) -> bool:
+        """Whether the lane's result has been committed and can be read."""
+        return self.result() is not None
+
+    def result(self) -> dict[str, Any] | None:
+        """The committed result, or None where there is none or it cannot be read."""
+        return _read_json(self.path / "result.json")
+
+    def spec(self) -> dict[str, Any] | None:
+        """The lane's resolved settings, or None."""
+        return _read_json(self.path / "spec.json")
+
+    def start(self, spec: dict[str, Any], curve: Iterable[dict[str, Any]] = ()) -> None:
+        """Begin, or begin again from a checkpoint: settings, and the evaluations made so far."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "spec.json", _dumps(spec, indent=2))
+        write_atomically(self.path / "curve.jsonl", "".join(_dumps(point) + "\n" for point in curve))
+
+    def add_point(self, point: dict[str, Any]) -> None:
+        """Append one evaluation to the curve."""
+        with (self.path / "curve.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_dumps(point) + "\n")
+
+    def curve(self) -> list[dict[str, Any]]:
+        """The evaluations written, by step; a torn last line is left out."""
+        try:
+            lines = (self.path / "curve.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+        points = [point for line in lines if (point := _loads(line)) is not None and "step" in point]
+        return list({point["step"]: point for point in points}.values())
+
+    def commit(self, result: dict[str, Any]) -> None:
+        """Write the result: from here on the lane is finished."""
+        write_atomically(self.path / "result.json", _dumps(result, indent=2))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a power cut, finds the old one or the new one and nothing between."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def lane_folders(study: Path) -> Iterator[LaneFolder]:
+    """The lane folders of a study, by id."""
+    root = study / "lanes"
+    names = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    return (LaneFolder(study, name) for name in names)
+
+
+def collect(study: Path) -> pd.DataFrame:
+    """One row per finished lane of the study's present spec, columns LANE_COLUMNS.
+
+    `accuracy` and `loss` are the last evaluation's, at the training length; `escape_step` is the first evaluation
+    at or above `threshold`, NaN where there was none; `seconds` is the lane's share of its population's time.
+    """
+    return _frame(({"id": lane.id} | result["row"] for lane, result in _present(study)), LANE_COLUMNS)
+
+
+def collect_lengths(study: Path) -> pd.DataFrame:
+    """One row per finished lane and test length, columns LENGTH_COLUMNS."""
+    rows = (
+        _key(lane, result) | {"train_length": result["row"]["length"]} | test
+        for lane, result in _present(study)
+        for test in result["lengths"]
+    )
+    return _frame(rows, LENGTH_COLUMNS)
+
+
+def collect_curves(study: Path) -> pd.DataFrame:
+    """One row per finished lane and evaluation, columns CURVE_COLUMNS."""
+    rows = (_key(lane, result) | point for lane, result in _present(study) for point in lane.curve())
+    return _frame(rows, CURVE_COLUMNS)
+
+
+def study_lanes(study: Path) -> list[str] | None:
+    """Ids of the lanes that the study's present spec asks for, or None where none is kept with it."""
+    kept = _read_json(study / "study.json")
+    return None if kept is None else list(kept["lanes"])
+
+
+def _present(study: Path) -> Iterator[tuple[LaneFolder, dict[str, Any]]]:
+    wanted = study_lanes(study)
+    folders = lane_folders(study) if wanted is None else (LaneFolder(study, lane_id) for lane_id in wanted)
+    return ((folder, result) for folder in folders if (result := folder.result()) is not None)
+
+
+def _key(lane: LaneFolder, result: dict[str, Any]) -> dict[str, Any]:
+    names = ("study", "task", "model", "seed", "learning_rate")
+    return {"id": lane.id} | {name: result["row"][name] for name in names}
+
+
+def _frame(rows: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows), columns=list(columns))
+    numbers = [name for name in columns if name not in TEXT_COLUMNS]
+    return frame.astype({name: float for name in numbers if frame[name].isna().any()})
+
+
+def _dumps(value: Any, indent: int | None = None) -> str:
+    return json.dumps(_plain(value), indent=indent, sort_keys=indent is not None, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """The value with null for numbers that JSON has no word for: a diverged lane's loss."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        return _loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _loads(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

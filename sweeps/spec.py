@@ -1,0 +1,208 @@
+"""A study's spec, as frozen models: what is trained on what, with which rates and seeds. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
+
+from statelab.models import MIXERS
+from statelab.models.config import LayerConfig, ModelConfig, config_class, is_own, mixer_config
+from statelab.models.settings import EvaluationSettings, OptimiserSettings, TrainingSettings
+from statelab.sweeps.schema import StrictInt, StrictModel, StrictNumber, StrictStr, model_of
+from statelab.tasks import TASKS
+from statelab.tasks.task import Task
+
+SafeName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
+Label = Annotated[StrictStr, Field(min_length=1, max_length=60)]
+
+
+class TaskSpec(StrictModel):
+    """One task setting: the task's own options beside what every task takes."""
+
+    task: StrictStr
+    name: Label | None = None
+    length: Annotated[StrictInt, Field(ge=1)]
+    test_lengths: tuple[Annotated[StrictInt, Field(ge=1)], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name shown in tables."""
+        return self.name or self.task
+
+    def build(self) -> Task:
+        """The task itself."""
+        source = TASKS[self.task]
+        return source(**{item.name: getattr(self, item.name) for item in fields(source)})
+
+    @model_validator(mode="after")
+    def _sizes_work(self) -> TaskSpec:
+        task = self.build()
+        for length in (self.length, *self.test_lengths):
+            task.check_length(length)
+        return self
+
+
+class LayerSpec(StrictModel):
+    """One layer of a model: a registered mixer with its options, or a user's own class with any."""
+
+    mixer: StrictStr
+
+    def build(self) -> LayerConfig:
+        """As plain data, with every option of a registered mixer filled in."""
+        options = {name: value for name, value in self if name != "mixer"}
+        return LayerConfig(mixer=self.mixer, options=options | (self.model_extra or {}))
+
+    @model_validator(mode="after")
+    def _options_work(self) -> LayerSpec:
+        if not is_own(self.mixer):
+            mixer_config(self.build())
+        return self
+
+
+class OwnLayerSpec(LayerSpec):
+    """A user's own layer: its options are its constructor's arguments."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+TASK_SPECS: dict[str, type[TaskSpec]] = {
+    name: model_of(f"{name}_task", task, base=TaskSpec) for name, task in TASKS.items()
+}
+LAYER_SPECS: dict[str, type[LayerSpec]] = {
+    name: model_of(f"{name}_layer", config_class(name), base=LayerSpec) for name in MIXERS
+} | {"own": OwnLayerSpec}
+
+
+def _task_tag(value: Any) -> Any:
+    return value.get("task") if isinstance(value, dict) else getattr(value, "task", None)
+
+
+def _layer_tag(value: Any) -> Any:
+    name = value.get("mixer") if isinstance(value, dict) else getattr(value, "mixer", None)
+    return "own" if isinstance(name, str) and is_own(name) else name
+
+
+def _by_name(value: Any) -> Any:
+    return {"mixer": value} if isinstance(value, str) else value
+
+
+def _union(models: Iterable[tuple[str, Any]], tag: Any) -> Any:
+    return Annotated[Union[tuple(Annotated[m, Tag(n)] for n, m in models)], Discriminator(tag)]  # noqa: UP007
+
+
+if TYPE_CHECKING:
+    AnyTask: TypeAlias = TaskSpec
+    AnyLayer: TypeAlias = LayerSpec
+else:
+    AnyTask = _union(TASK_SPECS.items(), _task_tag)
+    AnyLayer = Annotated[_union(LAYER_SPECS.items(), _layer_tag), BeforeValidator(_by_name)]
+
+
+class ModelSpecBase(StrictModel):
+    """One model: its layers and the backbone around them."""
+
+    name: Label | None = None
+    layers: Annotated[tuple[AnyLayer, ...], Field(min_length=1)]
+
+    @property
+    def label(self) -> str:
+        """The name shown in tables."""
+        return self.name or "+".join(dict.fromkeys(layer.mixer for layer in self.layers))
+
+    def build(self) -> ModelConfig:
+        """As plain data."""
+        options = {
+            item.name: getattr(self, item.name) for item in fields(ModelConfig) if item.name != "layers"
+        }
+        return ModelConfig(layers=tuple(layer.build() for layer in self.layers), **options)
+
+    @model_validator(mode="after")
+    def _sizes_work(self) -> ModelSpecBase:
+        self.build().check()
+        return self
+
+
+def _seed_list(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if not 1 <= value <= MAX_SEEDS:
+        raise ValueError(
+            f"the number of seeds must lie in 1..{MAX_SEEDS}, got {value}; or give a list of seeds"
+        )
+    return list(range(value))
+
+
+def _different_seeds(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    twice = {seed for seed in seeds if seeds.count(seed) > 1} if len(seeds) <= MAX_SEEDS else set()
+    if twice:
+        raise ValueError(f"seed {min(twice)} stands in the list more than once")
+    return seeds
+
+
+MAX_SEEDS = 10_000
+Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
+
+
+class _Seeds(StrictModel):
+    seeds: Annotated[
+        tuple[Seed, ...],
+        BeforeValidator(_seed_list),
+        Field(min_length=1, max_length=MAX_SEEDS),
+        AfterValidator(_different_seeds),
+    ]
+
+
+if TYPE_CHECKING:
+    ModelSpec: TypeAlias = ModelSpecBase
+    TrainingSpec: TypeAlias = Any
+    EvaluationSpec: TypeAlias = Any
+    SweepSpec: TypeAlias = Any
+else:
+    ModelSpec = model_of(
+        "ModelSpec", ModelConfig, base=ModelSpecBase, leave=frozenset({"layers"}), given={"layers": ()}
+    )
+    TrainingSpec = model_of(
+        "TrainingSpec", TrainingSettings, leave=frozenset({"length"}), given={"length": 1}
+    )
+    EvaluationSpec = model_of(
+        "EvaluationSpec", EvaluationSettings, leave=frozenset({"test_lengths"}), given={}
+    )
+    SweepSpec = model_of(
+        "SweepSpec", OptimiserSettings, base=_Seeds, given={"learning_rate": 1e-3}, many=True
+    )
+
+
+class Spec(StrictModel):
+    """A whole study: every task meets every model, at every rate, with every seed."""
+
+    name: SafeName
+    description: StrictStr = ""
+    threshold: Annotated[StrictNumber, Field(gt=0, le=1)] = 0.9
+    tasks: Annotated[tuple[AnyTask, ...], Field(min_length=1)]
+    models: Annotated[tuple[ModelSpec, ...], Field(min_length=1)]
+    training: TrainingSpec = Field(default_factory=TrainingSpec)
+    evaluation: EvaluationSpec = Field(default_factory=EvaluationSpec)
+    sweep: SweepSpec
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Spec:
+        for kind, parts in (("tasks", self.tasks), ("models", self.models)):
+            labels = [part.label for part in parts]
+            twice = sorted({label for label in labels if labels.count(label) > 1})
+            if twice:
+                raise ValueError(f"two {kind} are called {twice[0]!r}: give each a name of its own")
+        late = max(self.sweep.warmup)
+        if late > self.training.steps:
+            raise ValueError(f"sweep.warmup {late} is longer than training.steps {self.training.steps}")
+        return self

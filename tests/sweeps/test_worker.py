@@ -1,0 +1,135 @@
+"""A worker in this process: populations, records, too little memory, resuming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from statelab.models.learner import Learner
+from statelab.models.population import Population
+from statelab.sweeps.cells import cells_of
+from statelab.sweeps.read import parse_spec
+from statelab.sweeps.record import collect, collect_curves, collect_lengths
+from statelab.sweeps.stop import Interrupted, StopSignals
+from statelab.sweeps.study import Ledger
+from statelab.sweeps.worker import Worker
+from tests.sweeps.specs import small
+
+TIMING = ["seconds"]
+
+
+def run(folder: Path, *, stop: StopSignals | None = None, max_lanes: int = 64, **changes: Any) -> list[str]:
+    """Run a small study in `folder`; what the worker said."""
+    cells = cells_of(parse_spec(small(**changes), ""))
+    ledger = Ledger(folder, "small")
+    ledger.sync(cells)
+    said: list[str] = []
+    Worker(folder, ledger, cells, torch.device("cpu"), stop or StopSignals(), max_lanes, said.append).work()
+    return said
+
+
+def results(folder: Path) -> pd.DataFrame:
+    """Everything recorded but times, in a fixed order."""
+    lanes = collect(folder).drop(columns=TIMING).sort_values("id", ignore_index=True)
+    lengths = collect_lengths(folder).sort_values(["id", "length"], ignore_index=True)
+    curves = collect_curves(folder).sort_values(["id", "step"], ignore_index=True)
+    return pd.concat([lanes, lengths, curves], axis=1)
+
+
+def test_every_lane_leaves_a_record(tmp_path: Path) -> None:
+    run(tmp_path)
+    lanes = collect(tmp_path)
+    assert len(lanes) == lanes["id"].nunique() == 12
+    assert (lanes["status"] == "finished").all()
+    assert lanes["parameters"].nunique() == 2
+    assert collect_lengths(tmp_path).groupby("id")["length"].apply(list).tolist() == [[6, 9]] * 12
+    assert collect_curves(tmp_path).groupby("id")["step"].apply(list).tolist() == [[5, 10, 12]] * 12
+    assert not list((tmp_path / "checkpoints").glob("*"))
+
+
+def test_a_rerun_runs_nothing_and_more_seeds_run_only_those(tmp_path: Path) -> None:
+    run(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("lanes/*/result.json")}
+    run(tmp_path)
+    run(tmp_path, sweep__seeds=4)
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("lanes/*/result.json")}
+    assert len(after) == 16
+    assert {path: after[path] for path in before} == before
+
+
+def test_smaller_populations_give_the_same_results_to_rounding(tmp_path: Path) -> None:
+    exact: dict[str, Any] = {"training__arithmetic": "float64"}
+    run(tmp_path / "one", **exact)
+    run(tmp_path / "two", max_lanes=2, **exact)
+    pd.testing.assert_frame_equal(results(tmp_path / "one"), results(tmp_path / "two"), atol=1e-9, rtol=0)
+
+
+def test_out_of_memory_halves_the_population_says_so_once_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact: dict[str, Any] = {"training__arithmetic": "float64"}
+    run(tmp_path / "whole", **exact)
+    forward = Population.forward
+
+    def small_memory(self: Population, tokens: Tensor) -> Tensor:
+        if self.lanes > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(self, tokens)
+
+    monkeypatch.setattr(Population, "forward", small_memory)
+    said = run(tmp_path / "halved", **exact)
+    assert [line.split(";")[1] for line in said] == [
+        " going on with 3 at a time",
+        " going on with 2 at a time",
+    ]
+    pd.testing.assert_frame_equal(
+        results(tmp_path / "whole"), results(tmp_path / "halved"), atol=1e-9, rtol=0
+    )
+
+
+def test_one_lane_too_large_for_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(self: Population, tokens: Tensor) -> Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    monkeypatch.setattr(Population, "forward", no_memory)
+    with pytest.raises(MemoryError, match="one lane alone does not fit into the memory of cpu"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize("after", [1, 5, 7, 12, 13])
+def test_a_stopped_study_goes_on_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    run(tmp_path / "whole")
+    stop = StopSignals()
+    made = 0
+    gradients = Learner.gradients
+
+    def counting(self: Learner, step: int) -> Tensor:
+        nonlocal made
+        made += 1
+        if made == after:
+            stop.received = 2
+        return gradients(self, step)
+
+    monkeypatch.setattr(Learner, "gradients", counting)
+    with pytest.raises(Interrupted) as caught:
+        run(tmp_path / "stopped", stop=stop)
+    assert caught.value.exit_code == 130
+    run(tmp_path / "stopped")
+    pd.testing.assert_frame_equal(
+        results(tmp_path / "whole"), results(tmp_path / "stopped"), check_exact=True
+    )
+
+
+def test_a_broken_checkpoint_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "x.ckpt").write_bytes(b"not a checkpoint")
+    said = run(tmp_path)
+    assert len(collect(tmp_path)) == 12
+    assert "no readable checkpoint" in said[0]
