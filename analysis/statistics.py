@@ -1,0 +1,83 @@
+"""Means and proportions over few seeds, each with its 95 % interval.
+
+What an interval cannot say it says with NaN: no value at all, one value, or values that are all equal. Equal
+values have a t-interval of width zero, which would claim certainty where eight seeds at 100 % allow a true
+success rate of 68 %; the Wilson interval of the solved count speaks for them instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanInterval:
+    """`mean` ± `half_width` over `n` values: Student's t-interval of confidence 0.95.
+
+    `mean` is NaN where n = 0; `half_width` is NaN where n < 2 or all values are equal.
+    """
+
+    n: int
+    mean: float
+    half_width: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedDifference:
+    """The mean of first − second over the seeds that both have, with its interval as in MeanInterval.
+
+    `unmatched` counts the seeds that only one of the two has (or has a value for), which are left out.
+    """
+
+    difference: MeanInterval
+    unmatched: int
+
+
+def mean_interval(values: npt.ArrayLike) -> MeanInterval:
+    """The mean of `values` [n] and its half-width, in the values' unit; NaN values are left out."""
+    x = np.asarray(values, dtype=np.float64).ravel()
+    x = x[~np.isnan(x)]
+    n = int(x.size)
+    if n == 0:
+        return MeanInterval(n=0, mean=np.nan, half_width=np.nan)
+    half_width = np.nan
+    if n > 1 and x.min() < x.max():
+        half_width = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * x.std(ddof=1) / np.sqrt(n))
+    return MeanInterval(n=n, mean=float(x.mean()), half_width=half_width)
+
+
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """Bounds of the success rate, in [0, 1], after `successes` of `n`; (NaN, NaN) where n = 0.
+
+    Wilson, J. Am. Stat. Assoc. 22 (1927) 209, without continuity correction. Raises ValueError unless
+    0 <= successes <= n.
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"wilson_interval: successes must lie in [0, n] = [0, {n}], got {successes}")
+    if n == 0:
+        return np.nan, np.nan
+    interval = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def paired_difference(first: pd.Series[float], second: pd.Series[float]) -> PairedDifference:
+    """First − second, paired where their indices (seeds) agree.
+
+    Raises ValueError if a seed occurs twice on one side, since then there is no telling the pairs.
+    """
+    for name, side in (("first", first), ("second", second)):
+        if not side.index.is_unique:
+            twice = sorted(set(side.index[side.index.duplicated()]))
+            raise ValueError(f"paired_difference: {name} must have each seed once, got twice: {twice}")
+    both = pd.concat([first.dropna(), second.dropna()], axis=1, keys=["first", "second"], join="outer")
+    matched = both.dropna()
+    seeds = first.index.union(second.index)
+    difference = mean_interval((matched["first"] - matched["second"]).to_numpy())
+    return PairedDifference(difference=difference, unmatched=len(seeds) - len(matched))
