@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# One thread a process: the tests themselves run side by side.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8
 
 .PHONY: setup demo test test-slow lint clean
 
@@ -20,10 +22,10 @@ demo: $(STAMP)
 	$(BIN)/statelab demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest --timeout 600
+	$(PYTEST) --timeout 600
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow --timeout 3600
+	$(PYTEST) -m slow --timeout 3600
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from torch import Tensor
 from statelab.models.arithmetic import arithmetic_of, check_arithmetic, parameter_dtype
 from statelab.models.backbone import Backbone
 from statelab.models.config import ModelConfig
-from statelab.models.evaluation import Counts, Evaluation, Measurement, Piece
+from statelab.models.evaluation import Counts, Evaluation, Measurement, Piece, Span
 from statelab.models.metrics import finite_lanes, lane_losses
 from statelab.models.optimiser import LaneAdamW, lane_norms
 from statelab.models.population import Population
@@ -80,10 +80,14 @@ class Learner(LightningModule):
     # Training
 
     def batch(self, step: int) -> Batch:
-        """The rows `[R, B, T]` of one step: rows [step·B, (step + 1)·B) of each lane's training split."""
+        """The rows `[R, B, T]` of one step: rows [step·B, (step + 1)·B) of each lane's training split.
+
+        All have one length, the same for all lanes, which a curriculum or mixture gives for the step.
+        """
         size = self.training_settings.batch
         rows = Rows.span(self.seeds_S, "train", step * size, size)
-        return _of_lanes(self.task.sample(rows, self.training_settings.length), self.seed_of_lane_R)
+        batch = self.task.sample(rows, self.training_settings.length_at(step))
+        return _of_lanes(batch, self.seed_of_lane_R)
 
     def losses(self, batch: Batch) -> Tensor:
         """Training loss [R] of each lane, in nats per position with a loss."""
@@ -158,8 +162,10 @@ class Learner(LightningModule):
         return self.evaluation.pieces(self.training_settings.length)
 
     def test_dataloader(self) -> Any:
-        """Pieces of the evaluation rows, one loader for each test length."""
-        return [self.evaluation.pieces(length) for length in self.evaluation_settings.test_lengths]
+        """Pieces of the evaluation rows, one loader for each test length and range."""
+        settings = self.evaluation_settings
+        exact = [self.evaluation.pieces(length) for length in settings.test_lengths]
+        return exact + [self.evaluation.pieces(high, low) for low, high in settings.test_ranges]
 
     def validation_step(self, piece: Piece, batch_idx: int) -> None:
         """Add a piece of the evaluation rows to the running measurement."""
@@ -168,12 +174,13 @@ class Learner(LightningModule):
     def test_step(self, piece: Piece, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add a piece of the rows of one test length to the running measurement, and close a full one."""
         self._measure(piece, "test")
-        if piece.last:
-            self.tests.append(self._close(piece.length))
+        if piece.closes is not None:
+            self.tests.append(self._close(piece.closes))
 
     def on_validation_epoch_end(self) -> None:
         """Close the evaluation: one Measurement, with the mean training loss since the one before."""
-        measured = self._close(self.training_settings.length)
+        length = self.training_settings.length
+        measured = self._close(Span(length, length))
         self.evaluations.append(measured)
         self.train_loss_R.zero_()
         self.log("accuracy", sum(measured.accuracy) / len(measured.accuracy), batch_size=1)
@@ -182,10 +189,10 @@ class Learner(LightningModule):
         with torch.no_grad(), arithmetic_of(self.training_settings.arithmetic, self.device):
             self.evaluation.measure(self.population, piece, split, self._counts)
 
-    def _close(self, length: int) -> Measurement:
+    def _close(self, test: Span) -> Measurement:
         since = self.steps_done - (self.evaluations[-1].step if self.evaluations else 0)
         train_loss = (self.train_loss_R / max(since, 1)).tolist()
-        closed = self._counts.close(self.steps_done, length, train_loss)
+        closed = self._counts.close(self.steps_done, test, train_loss)
         self._counts = Counts()
         return closed
 

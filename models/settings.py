@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 Schedule = Literal["constant", "cosine"]
 Decay = Literal["all", "marked"]
 Arithmetic = Literal["float32", "tf32", "bf16", "float64"]
+Metric = Literal["by_distance", "exact_answers", "per_class", "per_position", "prefix_exact"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +56,59 @@ class Lane:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LengthStage:
+    """Training lengths of the steps before `until` that no earlier stage has: one length a step.
+
+    Either uniform over a range, or drawn among some with weights. The draw is a function of the step alone.
+    """
+
+    until: Annotated[int | None, "the first step that is no longer in this stage; None: to the end"] = None
+    between: Annotated[tuple[int, ...], "shortest and longest length"] = ()
+    among: Annotated[tuple[int, ...], "lengths of a mixture"] = ()
+    weights: Annotated[tuple[float, ...], "weights of the lengths of a mixture; none: all alike"] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.between) == bool(self.among):
+            raise ValueError("a stage has either between = [shortest, longest] or among = [lengths]")
+        if self.between and (len(self.between) != 2 or not 1 <= self.between[0] <= self.between[1]):
+            raise ValueError(
+                f"between is [shortest, longest] with 1 <= shortest <= longest, got {list(self.between)}"
+            )
+        if self.among and min(self.among) < 1:
+            raise ValueError(f"lengths must be >= 1, got {min(self.among)}")
+        if self.weights and (len(self.weights) != len(self.among) or min(self.weights) <= 0):
+            raise ValueError(
+                f"weights must be one number > 0 for each length of among: {len(self.among)}, got {list(self.weights)}"
+            )
+        if self.until is not None and self.until < 1:
+            raise ValueError(f"until must be >= 1, got {self.until}")
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Every length that the stage may draw."""
+        return self.among or tuple(range(self.between[0], self.between[-1] + 1))
+
+    def draw(self, step: int) -> int:
+        """The length of a step."""
+        digest = hashlib.blake2b(step.to_bytes(8, "little"), digest_size=8).digest()
+        number = int.from_bytes(digest, "little")
+        if self.between:
+            low, high = self.between
+            return low + (number * (high - low + 1) >> 64)
+        weights = self.weights or (1.0,) * len(self.among)
+        edges = itertools.accumulate(weights)
+        place = number / 2**64 * sum(weights)
+        return next((n for n, edge in zip(self.among, edges, strict=True) if place < edge), self.among[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """What all lanes of a cell share."""
 
-    length: Annotated[int, "training length, as the task counts it"]
+    length: Annotated[int, "length at which lanes are evaluated and, without stages, trained"]
+    stages: Annotated[
+        tuple[LengthStage, ...], "training lengths of a curriculum or mixture; none: length"
+    ] = ()
     steps: Annotated[int, "optimiser steps"] = 1000
     batch: Annotated[int, "rows per lane and step"] = 64
     schedule: Annotated[Schedule, "rate after the warm-up: constant, or a cosine down to the floor"] = (
@@ -69,6 +121,18 @@ class TrainingSettings:
         for name in ("length", "steps", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        ends = [stage.until for stage in self.stages]
+        if any(end is None for end in ends[:-1]) or (ends and ends[-1] is not None):
+            raise ValueError("every stage but the last needs until = step, and the last has none")
+        if any(a >= b for a, b in itertools.pairwise(end for end in ends if end is not None)):
+            raise ValueError(f"the stages' until must rise, got {ends[:-1]}")
+
+    def length_at(self, step: int) -> int:
+        """The training length of a step: a function of the step alone, the same for all lanes."""
+        for stage in self.stages:
+            if stage.until is None or step < stage.until:
+                return stage.draw(step)
+        return self.length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +144,19 @@ class EvaluationSettings:
 
     every: Annotated[int, "steps between evaluations at the training length"] = 200
     rows: Annotated[int, "rows of each evaluation"] = 256
-    test_lengths: Annotated[tuple[int, ...], "lengths measured once, after the last step"] = field(default=())
+    test_lengths: Annotated[tuple[int, ...], "lengths measured once, after the last step"] = ()
+    test_ranges: Annotated[
+        tuple[tuple[int, int], ...],
+        "ranges of lengths measured once, after the last step, as one number each",
+    ] = ()
+    metrics: Annotated[tuple[Metric, ...], "what is measured beside accuracy at the test lengths"] = ()
     per_seed: Annotated[bool, "whether every seed has evaluation rows of its own"] = False
     seed: Annotated[int, "seed of the study's evaluation rows"] = 0
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether anything is measured after the last step."""
+        return bool(self.test_lengths or self.test_ranges)
 
     def __post_init__(self) -> None:
         for name in ("every", "rows"):

@@ -7,11 +7,11 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 from statelab.models.config import ModelConfig
 from statelab.models.settings import EvaluationSettings, Lane, OptimiserSettings, TrainingSettings
-from statelab.sweeps.spec import Spec
+from statelab.sweeps.spec import Spec, TaskSpec
 from statelab.tasks.task import Task
 
 FORMAT = 1
@@ -66,12 +66,20 @@ def cells_of(spec: Spec) -> tuple[Cell, ...]:
             task_name=task.task,
             task=task.build(),
             model=model.build(),
-            training=TrainingSettings(length=task.length, **dict(spec.training)),
-            evaluation=EvaluationSettings(test_lengths=task.test_lengths, **dict(spec.evaluation)),
+            training=TrainingSettings(length=task.length, stages=task.stages(), **dict(spec.training)),
+            evaluation=_evaluation(spec, task),
             lanes=tuple(_lanes(spec)),
             threshold=spec.threshold,
         )
         for task, model in itertools.product(spec.tasks, spec.models)
+    )
+
+
+def _evaluation(spec: Spec, task: TaskSpec) -> EvaluationSettings:
+    asked = dict(spec.evaluation)
+    metrics = tuple(dict.fromkeys((*task.build().metrics, *asked.pop("metrics"))))
+    return EvaluationSettings(
+        test_lengths=task.test_lengths, test_ranges=task.test_ranges, metrics=cast(Any, metrics), **asked
     )
 
 

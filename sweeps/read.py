@@ -16,6 +16,7 @@ from statelab.sweeps.spec import (
     EvaluationSpec,
     ModelSpec,
     Spec,
+    StageSpec,
     SweepSpec,
     TrainingSpec,
 )
@@ -145,6 +146,8 @@ def _keys_at(raw: list[Any]) -> list[str]:
     match raw:
         case ["tasks", int(), str(tag)]:
             model = TASK_SPECS[tag]
+        case ["tasks", int(), str(), "train", int()]:
+            model = StageSpec
         case ["models", int(), "layers", int(), str(tag)]:
             model = LAYER_SPECS[tag]
         case [str(section), *_]:

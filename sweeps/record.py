@@ -25,12 +25,17 @@ LANE_COLUMNS = (
     "parameters", "state_size", "seconds", "device",
 )  # fmt: skip
 LENGTH_COLUMNS = (
-    "id", "study", "task", "model", "seed", "learning_rate", "train_length", "length", "accuracy", "loss"
+    "id", "study", "task", "model", "seed", "learning_rate", "train_length", "length", "accuracy",
+    "scaled_accuracy", "loss",
 )  # fmt: skip
+RANGE_COLUMNS = (*LENGTH_COLUMNS[:7], "shortest", *LENGTH_COLUMNS[7:])
+METRIC_COLUMNS = (*LENGTH_COLUMNS[:8], "metric", "index", "value")
 CURVE_COLUMNS = (
     "id", "study", "task", "model", "seed", "learning_rate", "step", "train_loss", "loss", "accuracy"
 )  # fmt: skip
-TEXT_COLUMNS = frozenset({"id", "study", "task", "model", "schedule", "arithmetic", "status", "device"})
+TEXT_COLUMNS = frozenset(
+    {"id", "study", "task", "model", "schedule", "arithmetic", "status", "device", "metric"}
+)
 
 
 class LaneFolder:
@@ -109,12 +114,27 @@ def collect(study: Path) -> pd.DataFrame:
 
 def collect_lengths(study: Path) -> pd.DataFrame:
     """One row per finished lane and test length, columns LENGTH_COLUMNS."""
+    return _frame(_tests(study, "lengths"), LENGTH_COLUMNS)
+
+
+def collect_ranges(study: Path) -> pd.DataFrame:
+    """One row per finished lane and tested range of lengths, columns RANGE_COLUMNS."""
+    return _frame(_tests(study, "ranges"), RANGE_COLUMNS)
+
+
+def collect_metrics(study: Path) -> pd.DataFrame:
+    """What was measured beside accuracy: one row per finished lane, test length, metric and index.
+
+    Columns METRIC_COLUMNS. The index is the position, class or octave of distance that a metric is taken over, 0
+    where it is one number; NaN where nothing of that index was scored.
+    """
     rows = (
-        _key(lane, result) | {"train_length": result["row"]["length"]} | test
-        for lane, result in _present(study)
-        for test in result["lengths"]
+        test | {"metric": metric, "index": index, "value": value}
+        for test in _tests(study, "lengths")
+        for metric, values in test.get("metrics", {}).items()
+        for index, value in enumerate(values)
     )
-    return _frame(rows, LENGTH_COLUMNS)
+    return _frame(rows, METRIC_COLUMNS)
 
 
 def collect_curves(study: Path) -> pd.DataFrame:
@@ -133,6 +153,14 @@ def _present(study: Path) -> Iterator[tuple[LaneFolder, dict[str, Any]]]:
     wanted = study_lanes(study)
     folders = lane_folders(study) if wanted is None else (LaneFolder(study, lane_id) for lane_id in wanted)
     return ((folder, result) for folder in folders if (result := folder.result()) is not None)
+
+
+def _tests(study: Path, kind: str) -> Iterator[dict[str, Any]]:
+    return (
+        _key(lane, result) | {"train_length": result["row"]["length"]} | test
+        for lane, result in _present(study)
+        for test in result.get(kind, [])
+    )
 
 
 def _key(lane: LaneFolder, result: dict[str, Any]) -> dict[str, Any]:

@@ -30,9 +30,11 @@ def lane_result(cell: Cell, learner: Learner, index: int) -> dict[str, Any]:
     """What `result.json` holds: the lane's row, its accuracy at each test length, and how it was run."""
     return {
         "row": lane_row(cell, learner, index),
-        "lengths": [
-            {"length": test.length, "accuracy": test.accuracy[index], "loss": test.loss[index]}
+        "lengths": [_test(cell, test, index) for test in learner.tests if test.shortest is None],
+        "ranges": [
+            {"shortest": test.shortest, **_test(cell, test, index)}
             for test in learner.tests
+            if test.shortest is not None
         ],
         "run": {
             "population": len(learner.lanes),
@@ -40,6 +42,17 @@ def lane_result(cell: Cell, learner: Learner, index: int) -> dict[str, Any]:
             "statelab": statelab.__version__,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         },
+    }
+
+
+def _test(cell: Cell, test: Measurement, index: int) -> dict[str, Any]:
+    accuracy = test.accuracy[index]
+    return {
+        "length": test.length,
+        "accuracy": accuracy,
+        "scaled_accuracy": scaled_accuracy(accuracy, cell.task.num_answers),
+        "loss": test.loss[index],
+        "metrics": {name: lanes[index] for name, lanes in test.metrics.items()},
     }
 
 

@@ -78,7 +78,7 @@ def fit(
             trainer.fit(learner, ckpt_path=resume, weights_only=True)
             watcher.save(trainer)
             resume = None
-        if learner.evaluation_settings.test_lengths:
+        if learner.evaluation_settings.has_tests:
             trainer.test(learner, ckpt_path=resume, weights_only=True, verbose=False)
         elif resume is not None:
             learner.restore(load_checkpoint(resume))

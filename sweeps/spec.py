@@ -18,13 +18,33 @@ from pydantic import (
 
 from statelab.models import MIXERS
 from statelab.models.config import LayerConfig, ModelConfig, config_class, is_own, mixer_config
-from statelab.models.settings import EvaluationSettings, OptimiserSettings, TrainingSettings
+from statelab.models.settings import EvaluationSettings, LengthStage, OptimiserSettings, TrainingSettings
 from statelab.sweeps.schema import StrictInt, StrictModel, StrictNumber, StrictStr, model_of
 from statelab.tasks import TASKS
 from statelab.tasks.task import Task
 
 SafeName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
+MAX_LENGTH = 1 << 24
+"""A bound that catches slips of the finger."""
 Label = Annotated[StrictStr, Field(min_length=1, max_length=60)]
+
+
+Length = Annotated[StrictInt, Field(ge=1, le=MAX_LENGTH)]
+
+
+class StageBase(StrictModel):
+    """A stage of a curriculum, or a mixture of training lengths."""
+
+    @model_validator(mode="after")
+    def _works(self) -> StageBase:
+        LengthStage(**dict(self))
+        return self
+
+
+if TYPE_CHECKING:
+    StageSpec: TypeAlias = StageBase
+else:
+    StageSpec = model_of("StageSpec", LengthStage, base=StageBase)
 
 
 class TaskSpec(StrictModel):
@@ -32,8 +52,10 @@ class TaskSpec(StrictModel):
 
     task: StrictStr
     name: Label | None = None
-    length: Annotated[StrictInt, Field(ge=1)]
-    test_lengths: tuple[Annotated[StrictInt, Field(ge=1)], ...] = ()
+    length: Length
+    train: tuple[StageSpec, ...] = ()
+    test_lengths: tuple[Length, ...] = ()
+    test_ranges: tuple[tuple[Length, Length], ...] = ()
 
     @property
     def label(self) -> str:
@@ -45,11 +67,21 @@ class TaskSpec(StrictModel):
         source = TASKS[self.task]
         return source(**{item.name: getattr(self, item.name) for item in fields(source)})
 
+    def stages(self) -> tuple[LengthStage, ...]:
+        """The curriculum or mixture of training lengths."""
+        return tuple(LengthStage(**dict(stage)) for stage in self.train)
+
     @model_validator(mode="after")
     def _sizes_work(self) -> TaskSpec:
         task = self.build()
-        for length in (self.length, *self.test_lengths):
+        TrainingSettings(length=self.length, stages=self.stages())
+        trained = (length for stage in self.stages() for length in stage.lengths)
+        for length in (self.length, *self.test_lengths, *trained):
             task.check_length(length)
+        for low, high in self.test_ranges:
+            if low >= high:
+                raise ValueError(f"test_ranges: a range is [shortest, longest], got {[low, high]}")
+            task.check_length(high)
         return self
 
 
@@ -173,10 +205,10 @@ else:
         "ModelSpec", ModelConfig, base=ModelSpecBase, leave=frozenset({"layers"}), given={"layers": ()}
     )
     TrainingSpec = model_of(
-        "TrainingSpec", TrainingSettings, leave=frozenset({"length"}), given={"length": 1}
+        "TrainingSpec", TrainingSettings, leave=frozenset({"length", "stages"}), given={"length": 1}
     )
     EvaluationSpec = model_of(
-        "EvaluationSpec", EvaluationSettings, leave=frozenset({"test_lengths"}), given={}
+        "EvaluationSpec", EvaluationSettings, leave=frozenset({"test_lengths", "test_ranges"}), given={}
     )
     SweepSpec = model_of(
         "SweepSpec", OptimiserSettings, base=_Seeds, given={"learning_rate": 1e-3}, many=True
@@ -202,6 +234,12 @@ class Spec(StrictModel):
             twice = sorted({label for label in labels if labels.count(label) > 1})
             if twice:
                 raise ValueError(f"two {kind} are called {twice[0]!r}: give each a name of its own")
+        for task in self.tasks:
+            for metric in {"by_distance", "exact_answers"} & set(self.evaluation.metrics):
+                if metric not in task.build().metrics:
+                    raise ValueError(
+                        f"evaluation.metrics: {metric!r} cannot be measured on the task {task.label!r}"
+                    )
         late = max(self.sweep.warmup)
         if late > self.training.steps:
             raise ValueError(f"sweep.warmup {late} is longer than training.steps {self.training.steps}")

@@ -40,6 +40,14 @@ class Task:
         """What the token ids mean, as consecutive ranges that together are [0, vocab_size)."""
         return {"token": range(self.vocab_size)}
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is measured at test lengths beside accuracy, by names of models.settings.Metric.
+
+        `by_distance` and `exact_answers` only where batches carry `distance` and `group`.
+        """
+        return ()
+
     def check_length(self, length: int) -> None:
         """Raise ValueError, naming the bound, if no row of this length can be made."""
         raise NotImplementedError

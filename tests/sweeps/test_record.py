@@ -14,6 +14,8 @@ from statelab.sweeps.record import (
     collect,
     collect_curves,
     collect_lengths,
+    collect_metrics,
+    collect_ranges,
     write_atomically,
 )
 
@@ -29,10 +31,10 @@ def record(study: Path, lane_id: str, **changes: Any) -> LaneFolder:
     lane.start({"seed": 1})
     lane.add_point({"step": 5, "train_loss": 1.0, "loss": 0.5, "accuracy": 0.5})
     tests = [
-        {"length": 6, "accuracy": 0.5, "loss": 0.1},
+        {"length": 6, "accuracy": 0.5, "loss": 0.1, "metrics": {"per_class": [0.25, None]}},
         {"length": 9, "accuracy": 0.4, "loss": float("nan")},
     ]
-    lane.commit({"row": row(**changes), "lengths": tests})
+    lane.commit({"row": row(**changes), "lengths": tests, "ranges": [{"shortest": 3, **tests[1]}]})
     return lane
 
 
@@ -55,6 +57,13 @@ def test_lengths_and_curves_are_tidy(tmp_path: Path) -> None:
     assert lengths[["id", "train_length", "length", "accuracy"]].values.tolist() == [
         ["a", 1.0, 6, 0.5], ["a", 1.0, 9, 0.4]
     ]  # fmt: skip
+    ranges, metrics = collect_ranges(tmp_path), collect_metrics(tmp_path)
+    assert ranges[["shortest", "length", "accuracy"]].values.tolist() == [[3, 9, 0.4]]
+    assert metrics[["length", "metric", "index"]].values.tolist() == [
+        [6, "per_class", 0],
+        [6, "per_class", 1],
+    ]
+    assert metrics["value"].isna().tolist() == [False, True]
     assert curves[["id", "step", "accuracy"]].values.tolist() == [["a", 5, 0.5]]
 
 

@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "typo in sweep": ({"sweep__lerning_rate": 1}, "sweep.lerning_rate: unknown .*Did you mean 'learning_rate'?"),
     "unknown task": ({"tasks__0__task": "pairity"}, r"tasks\[0\].task: unknown task .*Did you mean 'parity'?"),
     "no task named": ({"tasks__0__task": ...}, r"tasks\[0\].task: missing; known: .*parity"),
-    "unknown mixer": ({"models__0__layers": ["mamba4"]}, r"layers\[0\].mixer: unknown mixer.*Did you mean 'mamba2'?"),
+    "unknown mixer": ({"models__0__layers": ["mamba4"]}, r"layers\[0\].mixer: unknown mixer.*Did you mean 'mamba\d'?"),
     "no mixer named": ({"models__0__layers": [{"heads": 1}]}, r"layers\[0\].mixer: missing; known"),
     "a layer that is a number": ({"models__0__layers": [3]}, r"layers\[0\]: must be a table"),
     "no layers": ({"models__0__layers": []}, r"models\[0\].layers: .*at least 1"),
@@ -109,6 +109,18 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"models__0__layers": [{"mixer": "gated_delta", "heads": 3}], "models__0__width": 8},
         r"models\[0\]: gated_delta: .*8.*3",
     ),
+    "a stage without lengths": ({"tasks__0__train": [{"until": 3}]}, r"tasks\[0\].train\[0\]: .*either between"),
+    "typo in a stage": ({"tasks__0__train": [{"betwen": [3, 4]}]}, r"train\[0\].betwen: unknown key; .*'between'"),
+    "stages that end": ({"tasks__0__train": [{"between": [3, 4], "until": 5}]}, r"tasks\[0\]: .*the last has none"),
+    "a stage of lengths that cannot work": (
+        {"tasks__0": {"task": "noisy_recall", "length": 64, "train": [{"among": [64, 63]}]}},
+        r"tasks\[0\]: noisy_recall: length 63",
+    ),
+    "a range upside down": ({"tasks__0__test_ranges": [[9, 6]]}, r"tasks\[0\]: test_ranges: .*\[9, 6\]"),
+    "a metric the task has not": (
+        {"evaluation__metrics": ["exact_answers"]}, "evaluation.metrics: 'exact_answers' cannot be measured"
+    ),
+    "unknown metric": ({"evaluation__metrics": ["f1"]}, r"evaluation.metrics\[0\]: .*'per_class'"),
     "negative width": ({"models__0__width": -8}, r"models\[0\].width: width must lie in 1..65536, got -8"),
     "two models of one name": ({"models__1__name": "GRU"}, "two models are called 'GRU'"),
     "a long warm-up": ({"sweep__warmup": 13}, "sweep.warmup 13 is longer than training.steps 12"),
