@@ -22,8 +22,9 @@ from statelab.models.metrics import finite_lanes, lane_losses
 from statelab.models.optimiser import LaneAdamW, lane_norms
 from statelab.models.population import Population
 from statelab.models.settings import EvaluationSettings, Lane, TrainingSettings
+from statelab.models.stream import Stream
 from statelab.tasks.batch import Batch
-from statelab.tasks.rows import Rows, Split
+from statelab.tasks.rows import Split
 from statelab.tasks.task import Task
 
 Chunk = tuple[int, int]
@@ -55,6 +56,7 @@ class Learner(LightningModule):
             parameter_dtype(training.arithmetic),
         )
         self.evaluation = Evaluation(task, [lane.seed for lane in lanes], training, evaluation)
+        self._stream = Stream(task, training)
         self.steps_done = 0
         self.evaluations: list[Measurement] = []
         self.tests: list[Measurement] = []
@@ -84,10 +86,7 @@ class Learner(LightningModule):
 
         All have one length, the same for all lanes, which a curriculum or mixture gives for the step.
         """
-        size = self.training_settings.batch
-        rows = Rows.span(self.seeds_S, "train", step * size, size)
-        batch = self.task.sample(rows, self.training_settings.length_at(step))
-        return _of_lanes(batch, self.seed_of_lane_R)
+        return _of_lanes(self._stream.batch(step, self.seeds_S), self.seed_of_lane_R)
 
     def losses(self, batch: Batch) -> Tensor:
         """Training loss [R] of each lane, in nats per position with a loss."""

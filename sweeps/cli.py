@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from statelab.sweeps.errors import UserError
+
 if TYPE_CHECKING:
     from statelab.sweeps.spec import Spec
 
@@ -124,11 +126,28 @@ def show_task(
     rows: Annotated[int, typer.Option(min=1, max=1000, help="How many rows.")] = 3,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the rows.")] = 0,
     set_: SetOption = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the rows into this file (PNG, SVG, PDF) too.")
+    ] = None,
 ) -> None:
     """Print rows of a task with their targets, and what is scored."""
-    from statelab.sweeps.overview import show_rows
+    from statelab.sweeps.overview import show_rows, task_of
 
-    typer.echo(show_rows(name, set_ or [], length, rows, seed))
+    task, length = task_of(name, set_ or [], length)
+    typer.echo(show_rows(name, task, length, rows, seed))
+    if plot is not None:
+        from statelab.analysis.rows_figure import rows_figure
+        from statelab.tasks.rows import Rows
+
+        batch = task.sample(Rows.span([seed], "train", 0, rows), length)
+        figure = rows_figure(
+            batch.inputs[0].numpy(), batch.targets[0].numpy(), task.kinds, f"{name} at {length}"
+        )
+        try:
+            figure.savefig(plot)
+        except ValueError as error:
+            raise UserError(f"--plot {plot}: {error}") from None
+        typer.echo(f"figure: {plot}")
 
 
 @models_app.callback()
@@ -154,6 +173,18 @@ def doctor() -> None:
     from statelab.sweeps.doctor import examine
 
     typer.echo(examine())
+
+
+@bench_app.command("tasks")
+def bench_tasks(
+    device: Annotated[
+        str, typer.Option(help="cpu: rows a second on one core; cuda: time of a population's step.")
+    ] = "cpu",
+) -> None:
+    """How fast the tasks draw their rows, beside the published speeds of other generators."""
+    from statelab.tasks.benchmark import table
+
+    typer.echo(table(device=device))
 
 
 @bench_app.command("population")

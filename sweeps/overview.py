@@ -8,14 +8,17 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from pydantic import ValidationError
+
 from statelab.models import MIXERS
 from statelab.models.config import config_class
 from statelab.sweeps.cells import cells_of
 from statelab.sweeps.errors import UserError
-from statelab.sweeps.read import nearest, read_spec
+from statelab.sweeps.read import nearest, read_spec, sentences
 from statelab.sweeps.record import LaneFolder, collect, study_lanes
 from statelab.sweeps.spec import TASK_SPECS, Spec
 from statelab.tasks import TASKS
+from statelab.tasks.task import Task
 
 
 def describe(spec: Spec) -> str:
@@ -88,27 +91,39 @@ def show_mixer(name: str) -> str:
     return "\n".join([_doc(source), "", *_options(source)])
 
 
-def show_rows(name: str, settings: list[str], length: int | None, rows: int, seed: int) -> str:
-    """Rows of a task with their targets, for a person. Raises UserError."""
+def task_of(name: str, settings: list[str], length: int | None) -> tuple[Task, int]:
+    """The task of a name and of options given as key=value, and its length. Raises UserError."""
     _known(name, TASKS, "task")
-    data: dict[str, Any] = {"task": name, "length": 16 if length is None else length}
+    data: dict[str, Any] = {"task": name, "length": _shown_length(TASKS[name]) if length is None else length}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise UserError(f"--set {setting}: an option is given as key=value")
         data[key.strip()] = _value(value.strip())
-    from pydantic import ValidationError
-
-    from statelab.sweeps.read import sentences
-
     try:
         spec = TASK_SPECS[name].model_validate(data)
     except ValidationError as error:
         raise UserError("\n".join(sentences(error, ["tasks", 0, name]))) from None
+    return spec.build(), spec.length
+
+
+def show_rows(name: str, task: Task, length: int, rows: int, seed: int) -> str:
+    """What a task is, its options, and rows of it with their targets, for a person."""
     from statelab.tasks.show import show
 
-    shown = show(spec.build(), spec.length, rows=rows, seed=seed)
+    shown = show(task, length, rows=rows, seed=seed)
     return "\n".join([_doc(TASKS[name]), "", *_options(TASKS[name]), "", shown])
+
+
+def _shown_length(source: type[Task]) -> int:
+    """The shortest length from 16 on that the task has, as it is without options."""
+    for length in range(16, 4096):
+        try:
+            source().check_length(length)
+        except ValueError:
+            continue
+        return length
+    return 16
 
 
 def _value(text: str) -> Any:

@@ -18,6 +18,7 @@ from pydantic import (
 
 from statelab.models import MIXERS
 from statelab.models.config import LayerConfig, ModelConfig, config_class, is_own, mixer_config
+from statelab.models.hybrids import unroll
 from statelab.models.settings import EvaluationSettings, LengthStage, OptimiserSettings, TrainingSettings
 from statelab.sweeps.schema import StrictInt, StrictModel, StrictNumber, StrictStr, model_of
 from statelab.tasks import TASKS
@@ -125,6 +126,10 @@ def _layer_tag(value: Any) -> Any:
     return "own" if isinstance(name, str) and is_own(name) else name
 
 
+def _unrolled(value: Any) -> Any:
+    return unroll(value) if isinstance(value, list | tuple) else value
+
+
 def _by_name(value: Any) -> Any:
     return {"mixer": value} if isinstance(value, str) else value
 
@@ -145,7 +150,7 @@ class ModelSpecBase(StrictModel):
     """One model: its layers and the backbone around them."""
 
     name: Label | None = None
-    layers: Annotated[tuple[AnyLayer, ...], Field(min_length=1)]
+    layers: Annotated[tuple[AnyLayer, ...], BeforeValidator(_unrolled), Field(min_length=1)]
 
     @property
     def label(self) -> str:

@@ -13,15 +13,18 @@ from torch import Tensor
 SMALLEST = 1e-3
 """Singular values up to this part of ‖C‖_F count as zero, as in arXiv 2607.19390's code (eigenvalues up to 1e-6)."""
 
+CLOSEST = 0.01
+"""Least difference of a kept and an unkept eigenvalue in the gradient, in units of the threshold."""
+
 
 def polar(matrix_KV: Tensor) -> Tensor:
     """U Vᵀ over the singular values above `SMALLEST` ‖C‖_F of `matrix [..., K, V]` C = U Σ Vᵀ; zeros for zeros.
 
     By eigenvectors of the smaller gram matrix, in float64. Autograd through them would divide by differences of
     eigenvalues, which are zero between directions not yet written. This gradient divides by sums of kept
-    singular values, and by differences of a kept and an unkept eigenvalue alone, taken for at least
-    (`SMALLEST` ‖C‖_F)²; it is exact but for that floor, and never more than about 1 / (`SMALLEST` ‖C‖_F)
-    times as large as what comes in.
+    singular values, at most 1 / (`SMALLEST` ‖C‖_F), and by differences of a kept and an unkept eigenvalue. It is
+    exact, unless those two are closer than a hundredth of the threshold between them: they count as that far
+    apart, which keeps the gradient finite.
     """
     if matrix_KV.shape[-2] < matrix_KV.shape[-1]:
         return polar(matrix_KV.transpose(-1, -2)).transpose(-1, -2)
@@ -79,5 +82,5 @@ def _differences(values_M: Tensor, h_M: Tensor, floor_1: Tensor) -> Tensor:
     kept_MM = -((one_M1 * other_1M) ** 2) / sum_MM
     # One kept, the one with the greater eigenvalue; none kept leaves 0 over the floor, or over 1 for zeros.
     apart_MM = (values_M.unsqueeze(-1) - values_M.unsqueeze(-2)).abs()
-    apart_MM = torch.maximum(apart_MM, torch.where(floor_1 > 0, floor_1, 1).unsqueeze(-1))
+    apart_MM = torch.maximum(apart_MM, torch.where(floor_1 > 0, CLOSEST * floor_1, 1).unsqueeze(-1))
     return torch.where(both_MM, kept_MM, (one_M1 - other_1M).abs() / apart_MM)

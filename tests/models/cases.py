@@ -36,19 +36,44 @@ def setting(mixer: str, width: int, **options: Any) -> Setting:
 
 
 SETTINGS = [
+    setting("attention", 12, heads=3),
+    setting("attention", 9, heads=2, head_dim=5, position="none", conv=3),
     setting("gated_delta", 12, heads=3),
     setting("gated_delta", 14, heads=2, head_dim=5, expand_v=1.4, eigenvalues="[-1,1]"),
     setting("gated_delta", 7, heads=1, conv=0, gate=False),
+    setting("gated_delta_product", 12, heads=3),
+    setting("gated_delta_product", 7, heads=1, n_h=3, conv=0, gate=False, forget_gate=False),
+    setting("gated_delta_product", 8, heads=2, n_h=1, expand_v=1.5, eigenvalues="[0,1]"),
     setting("gru", 9),
     setting("gru", 12, heads=3, conv=3, init_std=0.3),
     setting("gru", 7, heads=2, head_dim=5, conv=0, gate=False, norm="none"),
+    setting("m2rnn", 12, heads=3, key_dim=5),
+    setting("m2rnn", 9, heads=4, qk_heads=2, key_dim=3, value_dim=5, conv=3, clip_at="carried"),
+    setting(
+        "m2rnn", 7, heads=1, key_dim=4, conv=0, gate=False, forget_gate=False, residual=False, norm="none"
+    ),
     setting("mamba2", 9, head_dim=3, d_state=5),
     setting("mamba2", 12, head_dim=4, d_state=7, groups=3, conv=2),
     setting("mamba2", 6, expand=3, head_dim=18, d_state=3),
+    setting("mamba3", 9, head_dim=3, d_state=5),
+    setting("mamba3", 6, heads=2, d_state=8, rank=3, rope_fraction=1.0, norm="before_gate"),
+    setting("mamba3", 8, heads=4, d_state=4, groups=2, rotation="rope", trapezoid="half", biases="B"),
+    setting("mamba3", 6, heads=3, d_state=4, rotation="none", trapezoid="one", biases="none", decay="fixed"),
+    setting("mamba3", 6, heads=3, d_state=4, phase="raw", decay="softplus", bias_learned=False, conv=3),
+    setting("mamba3", 6, heads=2, d_state=4, rank=2, norm="after_gate", norm_groups="all", biases="C"),
     setting("mlstm", 10),
     setting("mlstm", 7, heads=2, qkv_block=8, expand=9.5, conv=0),
     setting("mlstm", 6, heads=8, read="orthogonal", iterations=3),
     setting("mlstm", 6, heads=8, read="orthogonal", backend="reference"),
+    setting("mlstm", 6, heads=8, read="orthogonal", factor="quintic", blend=0.4, normaliser=False),
+    setting("mlstm", 6, heads=2, block="plain", read="orthogonal", factor="polar"),
+    setting("mlstm", 6, heads=8, read="orthogonal", straight_through="forward"),
+    setting("mlstm", 6, heads=8, read="orthogonal", straight_through="backward", iterations=2),
+    setting("mlstm", 6, heads=2, block="plain", conv=0, read="rls"),
+    setting("mlstm", 6, heads=8, write="delta"),
+    setting("rnn", 9),
+    setting("rnn", 12, heads=3, conv=3, init_std=0.3, clip_at="carried"),
+    setting("rnn", 7, heads=2, head_dim=5, conv=0, gate=False, norm="none", init_std=0.3, gradient_clip=0.0),
 ]
 
 

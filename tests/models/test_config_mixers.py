@@ -62,7 +62,7 @@ def test_every_mixer_says_what_it_is_and_where_from() -> None:
 def test_a_choice_is_shown_with_its_values() -> None:
     (mlstm,) = (each for each in describe_mixers() if each.name == "mlstm")
     (read,) = (option for option in mlstm.options if option.name == "read")
-    assert (read.kind, read.default) == ("'plain' | 'orthogonal'", "plain")
+    assert (read.kind, read.default) == ("'plain' | 'orthogonal' | 'rls'", "plain")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,15 @@ def test_a_choice_is_shown_with_its_values() -> None:
         ("gated_delta", {"conv": -1}, "conv -1 must be 0"),
         ("mamba2", {"d_state": 0}, "d_state 0 and groups 1 must be >= 1"),
         ("mamba2", {"conv": 1}, "conv 1 must be >= 2 taps"),
+        ("mamba3", {"rank": 0}, "rank 0 must be >= 1"),
+        ("mamba3", {"conv": 1}, "conv 1 must be 0"),
+        ("mamba3", {"heads": -1}, "heads -1 must be >= 0"),
+        ("mamba3", {"rope_fraction": 1.5}, r"rope_fraction 1.5 must lie in \(0, 1\]"),
+        ("mamba3", {"d_state": 3}, "0.5 of d_state 3 channels leaves no pair to turn"),
+        ("mamba3", {"step_min": 0.2}, "needs 0 < step_min <= step_max, got 0.2, 0.1"),
+        ("mamba3", {"decay_floor": -1.0}, "decay_floor -1.0 must be >= 0"),
+        ("mlstm", {"blend": 1.5}, "blend 1.5 must lie in 0..1"),
+        ("mlstm", {"ridge": 0.0}, "ridge 0.0 must be > 0"),
         ("mlstm", {"iterations": -1}, "iterations -1 must be >= 0"),
         ("mlstm", {"qkv_block": 0}, "qkv_block 0 must be >= 1"),
         ("mlstm", {"conv": 1}, "conv 1 must be 0"),
@@ -115,6 +124,10 @@ def test_values_that_never_work_are_refused(mixer: str, options: dict[str, Any],
             r"head_dim 8 does not divide the inner width expand \* width = 2 \* 10 = 20",
         ),
         ("mamba2", {"head_dim": 4, "groups": 2}, r"5 heads \(inner width 20 / head_dim 4\) cannot be split"),
+        ("mamba3", {"head_dim": 8}, "head_dim 8 does not divide the inner width"),
+        ("mamba3", {"heads": 8}, "heads 8 does not divide the inner width"),
+        ("mamba3", {"heads": 5, "groups": 2}, "5 heads cannot be split evenly over 2 groups"),
+        ("mlstm", {"block": "plain"}, "heads 4 must divide the plain block's width 10"),
         ("mlstm", {"heads": 3}, "heads 3 must divide the inner width 64"),
         ("mlstm", {"qkv_block": 5}, "qkv_block 5 must divide the inner width 64"),
     ],

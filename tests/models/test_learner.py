@@ -12,6 +12,7 @@ from statelab.models.config import LayerConfig, ModelConfig
 from statelab.models.learner import Learner
 from statelab.models.settings import EvaluationSettings, Lane, OptimiserSettings, TrainingSettings
 from statelab.sweeps.run import fit, make_trainer
+from statelab.tasks.rows import Rows
 from tests.models.training import EVALUATION, LAYERS, TASK, TRAINING, lanes_of, learner_of, train, train_alone
 
 CPU = torch.device("cpu")
@@ -174,3 +175,12 @@ def test_what_vmap_cannot_lift_runs_lane_by_lane_and_says_so() -> None:
     alone = Learner(TASK, model, lanes[1:2], TRAINING, EVALUATION)
     with pytest.warns(UserWarning, match="one after another"):
         torch.testing.assert_close(train(alone, 0, 3)[:, 0], losses[:, 1], rtol=0, atol=1e-10)
+
+
+def test_rows_made_for_several_steps_at_once_are_each_steps_own() -> None:
+    learner = learner_of("gru", lanes_of(3))
+    ahead = [learner.batch(step).inputs.clone() for step in range(20)]
+    for step in (19, 0, 7):
+        assert torch.equal(learner_of("gru", lanes_of(3)).batch(step).inputs, ahead[step])
+        rows = Rows.span([lane.seed for lane in learner.lanes], "train", step * 3, 3)
+        assert torch.equal(TASK.sample(rows, 9).inputs, ahead[step])

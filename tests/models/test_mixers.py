@@ -152,6 +152,7 @@ def test_a_state_that_grows_has_no_size() -> None:
         ("gru", {"weight", "reset_weight", "forget_weight", "conv.bias", "norm.weight"}),
         ("m2rnn", {"A_log", "dt_bias", "D", "norm.weight"}),
         ("mamba2", {"A_log", "dt_bias", "D", "conv.bias", "norm.weight"}),
+        ("mamba3", {"dt_bias", "D", "B_bias", "C_bias", "B_norm.weight", "C_norm.weight"}),
         ("mlstm", {"gates.weight", "gates.bias", "skip", "conv.bias", "norm.weight"}),
         ("rnn", {"weight", "norm.weight"}),
     ],

@@ -119,7 +119,7 @@ def test_a_users_layer_may_be_lifted_by_vmap() -> None:
         (f"{OWN}:Shift", {"gian": 2.0}, "unexpected keyword argument 'gian'; its options: gain"),
         (f"{OWN}:Sum", {"gain": 2.0}, "unexpected keyword argument 'gain'; its options: none"),
         ("gru", {"head": 2}, "gru: unknown option 'head'; known: heads, .*Did you mean 'heads'"),
-        ("grru", {}, "unknown mixer 'grru'; known: gated_delta, gru, .*Did you mean 'gru'"),
+        ("grru", {}, "unknown mixer 'grru'; known: attention, gated_delta, .*Did you mean 'gru'"),
         ("gru", {"heads": 3}, "width 8 is not a multiple of 3 heads; set head_dim"),
         ("mamba2", {}, r"head_dim 64 does not divide the inner width expand \* width = 2 \* 8 = 16"),
     ],

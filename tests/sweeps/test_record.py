@@ -30,7 +30,7 @@ def record(study: Path, lane_id: str, **changes: Any) -> LaneFolder:
     lane = LaneFolder(study, lane_id)
     lane.start({"seed": 1})
     lane.add_point({"step": 5, "train_loss": 1.0, "loss": 0.5, "accuracy": 0.5})
-    tests = [
+    tests: list[dict[str, Any]] = [
         {"length": 6, "accuracy": 0.5, "loss": 0.1, "metrics": {"per_class": [0.25, None]}},
         {"length": 9, "accuracy": 0.4, "loss": float("nan")},
     ]

@@ -34,6 +34,14 @@ def test_any_number_of_the_optimiser_may_be_swept() -> None:
     assert lanes[0].optimiser == OptimiserSettings(learning_rate=3e-3, weight_decay=0.0, warmup=2)
 
 
+def test_layers_may_be_repeated() -> None:
+    short = [{"repeat": 2, "layers": [{"mixer": "gated_delta", "repeat": 2}, "mamba2"]}]
+    written = [{"mixer": "gated_delta"}, {"mixer": "gated_delta"}, "mamba2"] * 2
+    assert ids(models__0__width=64, models__0__layers=short) == ids(
+        models__0__width=64, models__0__layers=written
+    )
+
+
 def ids(**changes: Any) -> set[str]:
     return {cell.lane_id(lane) for cell in cells_of(parse_spec(small(**changes), "")) for lane in cell.lanes}
 
@@ -121,6 +129,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"evaluation__metrics": ["exact_answers"]}, "evaluation.metrics: 'exact_answers' cannot be measured"
     ),
     "unknown metric": ({"evaluation__metrics": ["f1"]}, r"evaluation.metrics\[0\]: .*'per_class'"),
+    "a repeat of a half": (
+        {"models__0__layers": [{"mixer": "gru", "repeat": 1.5}]}, r"models\[0\].layers: .*repeat must be a whole number"
+    ),
+    "too many layers": (
+        {"models__0__layers": [{"mixer": "gru", "repeat": 10**6}]}, r"models\[0\].layers: .*repeat must be"
+    ),
     "negative width": ({"models__0__width": -8}, r"models\[0\].width: width must lie in 1..65536, got -8"),
     "two models of one name": ({"models__1__name": "GRU"}, "two models are called 'GRU'"),
     "a long warm-up": ({"sweep__warmup": 13}, "sweep.warmup 13 is longer than training.steps 12"),
