@@ -44,6 +44,7 @@ def run_study(
             f"{spec.name}: {len(cells)} cells, {total} lanes, {waiting} to run on {chosen}"
             + (f" with {count} workers" if waiting and count > 1 else "")
         )
+        stop.check()
         if count > 1:
             Pool(folder, count, chosen.type, max_lanes, stop).run()
         else:

@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from statelab.sweeps.progress import RELAY, Board
+from statelab.sweeps.progress import LAST_MARK, LIVE_MARK, RELAY, Board
 from statelab.sweeps.stop import Interrupted, StopSignals
 
 _PR_SET_PDEATHSIG = 1
@@ -71,8 +71,8 @@ class Pool:
                     raise WorkerFailed(
                         f"worker {index + 1} of {self._count} failed; what it had finished is recorded"
                     )
-            elif index >= 0:
-                board.take(index, line)
+            elif index >= 0 and (not told or line[:1] in (LIVE_MARK, LAST_MARK)):
+                board.take(index, line)  # once stopped, the launcher alone says so
             if self._stop.received is not None and not told:
                 told = True
                 for worker in workers:

@@ -41,7 +41,11 @@ class Worker:
     def work(self) -> None:
         """Train until no lane waits. Raises Interrupted if asked to stop; its lanes go back to the queue."""
         with Heartbeat(self.ledger):
-            while (claimed := self.ledger.claim(self.cells, self.max_lanes)) is not None:
+            while True:
+                self.stop.check()
+                claimed = self.ledger.claim(self.cells, self.max_lanes)
+                if claimed is None:
+                    return
                 cell, lanes = claimed
                 try:
                     self._train_claimed(cell, lanes)
