@@ -16,8 +16,8 @@ from statelab.tasks.rows import Rows
 from statelab.tasks.task import Task
 
 MAX_STEPS = 32
-MAX_TOKENS = 1 << 20
-"""A chunk has at most so many tokens of all seeds (8 bytes each, a few tensors)."""
+MAX_TOKENS = {"cpu": 1 << 20, "cuda": 1 << 25}
+"""A chunk has at most so many tokens of all seeds, 8 bytes each in a few tensors: caches are small, cards are not."""
 
 
 class Stream:
@@ -34,7 +34,7 @@ class Stream:
         size = self._training.batch
         inside = self._first <= step < self._first + self._steps
         if self._chunk is None or not inside or self._device != seeds_S.device:
-            self._first, self._steps, self._device = step, self._count(step, len(seeds_S)), seeds_S.device
+            self._first, self._steps, self._device = step, self._count(step, seeds_S), seeds_S.device
             rows = Rows.span(seeds_S, "train", step * size, self._steps * size)
             self._chunk = self._task.sample(rows, self._training.length_at(step))
         start = (step - self._first) * size
@@ -42,8 +42,9 @@ class Stream:
         cut = {name: part.narrow(1, start, size) for name, part in kept.items() if part is not None}
         return replace(self._chunk, **cut)
 
-    def _count(self, step: int, seeds: int) -> int:
+    def _count(self, step: int, seeds_S: Tensor) -> int:
         if self._training.stages:
             return 1
-        tokens = seeds * self._training.batch * self._training.length
-        return max(1, min(MAX_STEPS, MAX_TOKENS // tokens, self._training.steps - step))
+        tokens = len(seeds_S) * self._training.batch * self._training.length
+        room = MAX_TOKENS.get(seeds_S.device.type, MAX_TOKENS["cpu"])
+        return max(1, min(MAX_STEPS, room // tokens, self._training.steps - step))
