@@ -115,6 +115,18 @@ def show_rows(name: str, task: Task, length: int, rows: int, seed: int) -> str:
     return "\n".join([_doc(TASKS[name]), "", *_options(TASKS[name]), "", shown])
 
 
+def plot_rows(path: Path, name: str, task: Task, length: int, rows: int, seed: int) -> None:
+    """Draw rows of a task into a PNG or SVG file. Raises UserError for another kind of file."""
+    from statelab.analysis.rows_figure import rows_figure, write_rows
+    from statelab.tasks.rows import Rows
+
+    if path.suffix not in (".png", ".svg"):
+        raise UserError(f"--plot {path}: a picture of rows is a .png or a .svg file")
+    batch = task.sample(Rows.span([seed], "train", 0, rows), length)
+    inputs, targets = batch.inputs[0].numpy(), batch.targets[0].numpy()
+    write_rows(rows_figure(inputs, targets, task.kinds, f"{name} at {length}", task.describe), path)
+
+
 def _shown_length(source: type[Task]) -> int:
     """The shortest length from 16 on that the task has, as it is without options."""
     for length in range(16, 4096):

@@ -75,6 +75,10 @@ class GroupWord(Task):
         kinds = {"element": range(order(self.group))}
         return kinds | {"special": range(order(self.group), self.vocab_size)} if self.peer_compat else kinds
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("prefix_exact",)
+
     def describe(self, token: int) -> str:
         return (elements(self.group) + _SPECIAL)[token]
 

@@ -84,6 +84,10 @@ class NoisyRecall(Task):
             kinds["copy"] = range(self.vocab - 1, self.vocab)
         return kinds
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("by_distance",)
+
     def describe(self, token: int) -> str:
         kind, ids = next((kind, ids) for kind, ids in self.kinds.items() if token in ids)
         return "=>" if kind == "copy" else f"{kind[0]}{token - ids.start}"

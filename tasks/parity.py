@@ -1,8 +1,9 @@
-"""Parity: is the number of ones odd?
+"""Parity: is the number of ones odd? With a modulus m, what is the sum of digits below m, modulo m?
 
 Two published forms. `answer="last"`: one answer a row, asked for at the last bit, as in xlstm and
-unlocking_state_tracking (the generator Mamba-3, appendix D, trains on). `answer="running"`: the parity of the
-prefix at every position (zoology's `cumulative_parity`).
+unlocking_state_tracking (the generator Mamba-3, appendix D, trains on), whose vocabulary of m + 1 tokens
+makes parity the sum modulo m. `answer="running"`: the parity of the prefix at every position (zoology's
+`cumulative_parity`).
 
 Lengths count bits, which are all the input tokens there are. xlstm's sizes count the answer as well, whose
 token is never read, so its sizes 3 … 40 are `min_length=2` at length 39; zoology's cumulative length T is
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _BITS, _SIZE = range(2)
 _PAD = 0
+MAX_MODULUS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,9 @@ class Parity(Task):
 
     With `answer="last"` tokens are PAD 0 and the bits 1 and 2; the one target, at the last bit, is the bit
     token of the parity. With `answer="running"` tokens and targets are the bits 0 and 1 themselves.
+
+    With `modulus` m above 2, uniform digits 0 … m − 1 stand for the bits, tokens 1 … m behind PAD or 0 … m − 1
+    without it, and asked for is their sum modulo m.
 
         Parity(min_length=3) at 8
             in    1 0 1 0 _ _ _ _
@@ -44,12 +49,15 @@ class Parity(Task):
             out   1 1 0 0 1 1 0 1
     """
 
+    modulus: Annotated[int, "digits and answers are 0 … modulus − 1, bits at 2; at most 1024"] = 2
     answer: Annotated[Literal["last", "running"], "asked for at the last bit, or after every bit"] = "last"
     min_length: Annotated[
         int | None, "rows have from this many bits up to the length, padded behind; None: all have the length"
     ] = None
 
     def __post_init__(self) -> None:
+        if not 2 <= self.modulus <= MAX_MODULUS:
+            raise ValueError(f"parity: modulus is {self.modulus}; use 2 to {MAX_MODULUS}")
         if self.answer not in ("last", "running"):
             raise ValueError(f"parity: answer is {self.answer!r}; use 'last' or 'running'")
         if self.min_length is None:
@@ -61,18 +69,24 @@ class Parity(Task):
 
     @property
     def vocab_size(self) -> int:
-        return 3 if self.answer == "last" else 2
+        return self._zero + self.modulus
 
     @property
     def num_answers(self) -> int:
-        return 2
+        return self.modulus
 
     @property
     def kinds(self) -> dict[str, range]:
-        return {"pad": range(1), "bit": range(1, 3)} if self.answer == "last" else {"bit": range(2)}
+        kinds = {"pad": range(1)} if self.answer == "last" else {}
+        return kinds | {"bit" if self.modulus == 2 else "digit": range(self._zero, self.vocab_size)}
+
+    @property
+    def _zero(self) -> int:
+        """The token of digit 0, behind padding where there may be some."""
+        return 1 if self.answer == "last" else 0
 
     def describe(self, token: int) -> str:
-        return "_01"[token] if self.answer == "last" else "01"[token]
+        return str(token - self._zero) if token >= self._zero else "_"
 
     def check_length(self, length: int) -> None:
         least = self.min_length or 1
@@ -83,31 +97,42 @@ class Parity(Task):
         import torch
 
         self.check_length(length)
-        bits = rows.bits(_BITS, length)
+        digits = self._digits(rows, length)
         if self.answer == "running":
-            return running(bits)
+            return running(digits, self.modulus)
         least = length if self.min_length is None else self.min_length
         if least == length:
-            return last(bits, torch.full(bits.shape[:-1], length, device=rows.device))
-        return last(bits, least + rows.integers(_SIZE, 1, length - least + 1)[..., 0])
+            size = torch.full(digits.shape[:-1], length, device=rows.device)
+        else:
+            size = least + rows.integers(_SIZE, 1, length - least + 1)[..., 0]
+        return last(digits, size, self.modulus)
+
+    def _digits(self, rows: Rows, length: int) -> Tensor:
+        from statelab.tasks.digits import digits, words_for
+
+        if self.modulus == 2:
+            return rows.bits(_BITS, length)
+        return digits(rows.words(_BITS, words_for(length, self.modulus)), length, self.modulus)
 
 
-def running(bits_RBT: Tensor) -> Batch:
-    """Rows that ask for the parity after every one of these bits."""
+def running(digits_RBT: Tensor, modulus: int = 2) -> Batch:
+    """Rows that ask for the sum modulo `modulus` after every one of these digits, for bits their parity."""
     import torch
 
-    parity_RBT = bits_RBT.cumsum(-1) & 1
-    length_RB = torch.full(bits_RBT.shape[:-1], bits_RBT.shape[-1], device=bits_RBT.device)
-    return Batch(inputs=bits_RBT.contiguous(), targets=parity_RBT, loss_targets=parity_RBT, length=length_RB)
+    sum_RBT = digits_RBT.cumsum(-1)
+    # The mask, for bits, is three times as fast.
+    sum_RBT = sum_RBT.bitwise_and_(1) if modulus == 2 else sum_RBT.remainder_(modulus)
+    length_RB = torch.full(digits_RBT.shape[:-1], digits_RBT.shape[-1], device=digits_RBT.device)
+    return Batch(inputs=digits_RBT.contiguous(), targets=sum_RBT, loss_targets=sum_RBT, length=length_RB)
 
 
-def last(bits_RBT: Tensor, size_RB: Tensor) -> Batch:
-    """Rows that ask, at the last of the first `size` of these bits, for the parity of those."""
+def last(digits_RBT: Tensor, size_RB: Tensor, modulus: int = 2) -> Batch:
+    """Rows that ask, at the last of the first `size` of these digits, for the sum of those, as `running`."""
     import torch
 
-    place_T = torch.arange(bits_RBT.shape[-1], device=bits_RBT.device)
-    size_RB1 = size_RB[..., None]
-    inputs_RBT = torch.where(place_T < size_RB1, bits_RBT + 1, _PAD)
-    parity_RBT = bits_RBT.cumsum(-1) & 1
-    targets_RBT = torch.where(place_T == size_RB1 - 1, parity_RBT + 1, IGNORE)
+    last_RB1 = size_RB[..., None] - 1
+    shown_RBT = torch.arange(digits_RBT.shape[-1], device=digits_RBT.device) <= last_RB1
+    inputs_RBT = torch.where(shown_RBT, digits_RBT + 1, _PAD)
+    answer_RB1 = (digits_RBT * shown_RBT).sum(-1, keepdim=True).remainder_(modulus).add_(1)
+    targets_RBT = torch.full_like(inputs_RBT, IGNORE).scatter_(-1, last_RB1, answer_RB1)
     return Batch(inputs=inputs_RBT, targets=targets_RBT, loss_targets=targets_RBT, length=size_RB)

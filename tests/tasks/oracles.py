@@ -14,11 +14,11 @@ Answers = tuple[list[int], list[int] | None, int]
 
 def parity(task: Any, row: list[int]) -> Answers:
     if task.answer == "running":
-        return [sum(row[: t + 1]) % 2 for t in range(len(row))], None, len(row)
+        return [sum(row[: t + 1]) % task.modulus for t in range(len(row))], None, len(row)
     size = row.index(0) if 0 in row else len(row)
-    assert not any(row[size:]), "a bit after the padding"
+    assert not any(row[size:]), "a digit after the padding"
     targets = [IGNORE] * len(row)
-    targets[size - 1] = 1 + row[:size].count(2) % 2
+    targets[size - 1] = 1 + sum(token - 1 for token in row[:size]) % task.modulus
     return targets, None, size
 
 

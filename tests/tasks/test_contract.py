@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
 from torch import Tensor
 
+from statelab.models.settings import Metric
 from statelab.tasks import TASKS
 from statelab.tasks.batch import IGNORE, Batch
 from statelab.tasks.rows import Rows
@@ -104,6 +105,19 @@ def test_shapes_types_and_ranges(case: Case) -> None:
     if batch.distance is not None:
         assert torch.equal(batch.distance > 0, scored)
         assert torch.equal(batch.distance == IGNORE, ~scored)
+
+
+@each_case
+def test_metrics_are_of_what_batches_carry(case: Case) -> None:
+    batch = sample(case, Rows.span(SEEDS, "test", 0, 4))
+    assert set(case.task.metrics) <= set(get_args(Metric))
+    assert len(set(case.task.metrics)) == len(case.task.metrics)
+    # A study may ask for these two only where the task does, so a task that can be measured so says it.
+    assert ("by_distance" in case.task.metrics) == (batch.distance is not None)
+    assert ("exact_answers" in case.task.metrics) == (batch.group is not None)
+    if batch.group is not None:
+        assert torch.equal(batch.group >= 0, batch.targets != IGNORE)
+        assert torch.equal(batch.group == IGNORE, batch.targets == IGNORE)
 
 
 def in_vocabulary(task: Task, ids: Tensor) -> bool:

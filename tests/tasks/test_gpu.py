@@ -48,11 +48,19 @@ def test_a_captured_graph_draws_the_rows_it_is_told(case: Case) -> None:
     assert_equal(batch, case.task.sample(Rows(seeds, "train", index), case.length))
 
 
+def cheapest(name: str) -> Case:
+    """The shortest case of a task of 16 tokens or more: short ones compile sooner."""
+    return min(
+        (case for case in CASES if case.name == name and case.length >= 16), key=lambda case: case.length
+    )
+
+
 # Inductor of torch 2.11 itself uses what torch.jit has deprecated.
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES[:4], ids=str)
-def test_a_compiled_task_draws_the_same_rows(case: Case) -> None:
+@pytest.mark.parametrize("name", ["noisy_recall", "parity", "group_word", "selective_copying"])
+def test_a_compiled_task_draws_the_same_rows(name: str) -> None:
+    case = cheapest(name)
     rows = Rows.span(SEEDS, "train", 5, 32, "cuda")
     compiled = torch.compile(case.task.sample, fullgraph=True, dynamic=False)
     assert_equal(compiled(rows, case.length), case.task.sample(rows, case.length))

@@ -14,8 +14,8 @@ from tests.tasks.oracles import ORACLES
 
 ints = st.integers
 parities = st.one_of(
-    st.builds(Parity, min_length=st.none() | ints(1, 40)),
-    st.just(Parity(answer="running")),
+    st.builds(Parity, modulus=ints(2, 1024), min_length=st.none() | ints(1, 40)),
+    st.builds(Parity, modulus=ints(2, 1024), answer=st.just("running")),
 )
 
 
