@@ -18,7 +18,8 @@ CLOSEST = 0.01
 
 
 def polar(matrix_KV: Tensor) -> Tensor:
-    """U Vᵀ over the singular values above `SMALLEST` ‖C‖_F of `matrix [..., K, V]` C = U Σ Vᵀ; zeros for zeros.
+    """U Vᵀ over the singular values above `SMALLEST` ‖C‖_F of `matrix [..., K, V]` C = U Σ Vᵀ; zeros for zeros,
+    NaN for what is not finite.
 
     By eigenvectors of the smaller gram matrix, in float64. Autograd through them would divide by differences of
     eigenvalues, which are zero between directions not yet written. This gradient divides by sums of kept
@@ -42,6 +43,9 @@ class _Polar(torch.autograd.Function):
     def forward(matrix_KM: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         wide_KM = matrix_KM.double()
         gram_MM = wide_KM.transpose(-1, -2) @ wide_KM
+        # eigh raises for one matrix that is not finite, and would take every other lane down with it.
+        finite_11 = gram_MM.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
+        gram_MM = torch.where(finite_11, gram_MM, 0)
         values_M, basis_MM = torch.linalg.eigh(gram_MM)
         floor_1 = SMALLEST**2 * gram_MM.diagonal(dim1=-2, dim2=-1).sum(dim=-1, keepdim=True)
         kept_M = values_M > floor_1

@@ -150,6 +150,24 @@ def test_the_polar_gradient_is_bounded_wherever_a_memory_has_been(dtype: torch.d
             assert gradient.norm() <= 2e3 * 12**0.5 / leaf.detach().norm()
 
 
+def test_the_polar_gradient_is_exact_on_both_sides_of_its_threshold() -> None:
+    """Singular values of 1, 1.2e-3 and 0.8e-3: the second is read, the third is not, and they turn each other."""
+    left, right = (torch.linalg.qr(normal(3, 3)).Q for _ in range(2))
+    matrix = left @ torch.diag(torch.tensor([1.0, 1.2e-3, 0.8e-3], dtype=torch.float64)) @ right
+    assert torch.linalg.matrix_rank(polar(matrix)) == 2
+    assert torch.autograd.gradcheck(polar, matrix.requires_grad_(), eps=1e-6, atol=0.02, rtol=1e-3)
+
+
+def test_a_memory_that_is_not_finite_leaves_the_others_alone() -> None:
+    memory, q = normal(2, 4, 3), normal(2, 4)
+    broken = memory.clone()
+    broken[0, 1, 2] = torch.nan
+    read = orthogonal_read(broken.requires_grad_(), q, factor="polar")
+    (gradient,) = torch.autograd.grad(read[1].sum(), broken)
+    assert read[0].isnan().all()
+    assert_near([read[1], gradient[1]], [orthogonal_read(memory, q, factor="polar")[1], gradient[1]], 1e-13)
+
+
 def test_polar_under_vmap_is_polar_in_a_batch() -> None:
     matrices = normal(3, 2, 4, 6).requires_grad_()
     weights = normal(3, 2, 4, 6)

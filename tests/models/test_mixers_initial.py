@@ -80,6 +80,7 @@ def test_mlstm() -> None:
     assert torch.equal(layer.gates.bias[4:], torch.tensor([3.0, 4.0, 5.0, 6.0]))
     drawn = torch.cat([MLSTM(MLSTMConfig(heads=64), 64).gates.bias[:64] for _ in range(8)])
     assert_normal(drawn, 0.1)
+    assert layer.skip is not None
     assert torch.equal(layer.skip, torch.ones(192))
     assert torch.equal(layer.norm.weight, torch.ones(4, 48))
 
