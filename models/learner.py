@@ -14,8 +14,10 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from statelab.models.anneal import blend_at, gated
 from statelab.models.arithmetic import arithmetic_of, check_arithmetic, parameter_dtype
 from statelab.models.backbone import Backbone
+from statelab.models.blend import blend_buffers, set_blend
 from statelab.models.config import ModelConfig
 from statelab.models.evaluation import Counts, Evaluation, Measurement, Piece, Span
 from statelab.models.metrics import finite_lanes, lane_losses
@@ -69,9 +71,11 @@ class Learner(LightningModule):
         self.alive_R: Tensor
         self.diverged_at_R: Tensor
         self.train_loss_R: Tensor
+        self.gated_at_R: Tensor
         self.register_buffer("alive_R", torch.ones(len(lanes), dtype=torch.bool))
         self.register_buffer("diverged_at_R", torch.full((len(lanes),), -1))
         self.register_buffer("train_loss_R", torch.zeros(len(lanes), dtype=torch.float64))
+        self.register_buffer("gated_at_R", torch.full((len(lanes),), -1))
         # Lanes of one seed read the same rows, which are made once.
         seeds_S, of_lane_R = torch.unique(torch.tensor([lane.seed for lane in lanes]), return_inverse=True)
         self.seeds_S: Tensor
@@ -95,6 +99,7 @@ class Learner(LightningModule):
 
     def gradients(self, step: int) -> Tensor:
         """Leave the gradients of one step in the population; return its losses [R]."""
+        self._set_blend(step)
         flat = self.population.flat
         flat.grad = None
         losses = self.losses(self.batch(step))
@@ -181,10 +186,19 @@ class Learner(LightningModule):
         length = self.training_settings.length
         measured = self._close(Span(length, length))
         self.evaluations.append(measured)
+        if (anneal := self.training_settings.anneal) is not None:
+            accuracy_R = torch.tensor(measured.accuracy, device=self.device)
+            self.gated_at_R = gated(anneal, self.steps_done, accuracy_R, self.gated_at_R)
         self.train_loss_R.zero_()
         self.log("accuracy", sum(measured.accuracy) / len(measured.accuracy), batch_size=1)
 
+    def _set_blend(self, step: int) -> None:
+        anneal = self.training_settings.anneal
+        if anneal is not None and blend_buffers(self.population):
+            set_blend(self.population, blend_at(anneal, step, self.gated_at_R))
+
     def _measure(self, piece: Piece, split: Split) -> None:
+        self._set_blend(self.steps_done)
         with torch.no_grad(), arithmetic_of(self.training_settings.arithmetic, self.device):
             self.evaluation.measure(self.population, piece, split, self._counts)
 

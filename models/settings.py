@@ -102,6 +102,27 @@ class LengthStage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Anneal:
+    """How the blend α of orthogonal mLSTM reads goes from 1 to `end` while training, for each lane by itself."""
+
+    start: Annotated[int, "step from which the dwell counts, without a gate"] = 0
+    gate: Annotated[
+        float | None, "accuracy whose first evaluation starts the dwell instead; None: no gate"
+    ] = None
+    dwell: Annotated[int, "steps between the start, or the gate, and the line"] = 200
+    span: Annotated[int, "steps that the line from 1 to its end takes"] = 500
+    end: Annotated[float, "the blend at the end: 0 is the raw read"] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or self.dwell < 0 or self.span < 1:
+            raise ValueError(f"start {self.start} and dwell {self.dwell} must be >= 0, span {self.span} >= 1")
+        if self.gate is not None and not 0 < self.gate <= 1:
+            raise ValueError(f"gate is an accuracy in (0, 1], got {self.gate}")
+        if not 0 <= self.end <= 1:
+            raise ValueError(f"end is a blend in [0, 1], got {self.end}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """What all lanes of a cell share."""
 
@@ -116,6 +137,7 @@ class TrainingSettings:
     )
     decay: Annotated[Decay, "which parameters decay: all, or all but those a layer marks"] = "marked"
     arithmetic: Annotated[Arithmetic, "of the forward and backward pass"] = "float32"
+    anneal: Annotated[Anneal | None, "takes the orthogonal read of mLSTM layers away while training"] = None
 
     def __post_init__(self) -> None:
         for name in ("length", "steps", "batch"):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, cast
 
 from statelab.models.config import ModelConfig
-from statelab.models.settings import EvaluationSettings, Lane, OptimiserSettings, TrainingSettings
+from statelab.models.settings import Anneal, EvaluationSettings, Lane, OptimiserSettings, TrainingSettings
 from statelab.sweeps.spec import Spec, TaskSpec
 from statelab.tasks.task import Task
 
@@ -66,13 +66,19 @@ def cells_of(spec: Spec) -> tuple[Cell, ...]:
             task_name=task.task,
             task=task.build(),
             model=model.build(),
-            training=TrainingSettings(length=task.length, stages=task.stages(), **dict(spec.training)),
+            training=TrainingSettings(
+                length=task.length, stages=task.stages(), anneal=_anneal(spec), **dict(spec.training)
+            ),
             evaluation=_evaluation(spec, task),
             lanes=tuple(_lanes(spec)),
             threshold=spec.threshold,
         )
         for task, model in itertools.product(spec.tasks, spec.models)
     )
+
+
+def _anneal(spec: Spec) -> Anneal | None:
+    return None if spec.anneal is None else Anneal(**dict(spec.anneal))
 
 
 def _evaluation(spec: Spec, task: TaskSpec) -> EvaluationSettings:

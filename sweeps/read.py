@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from statelab.sweeps.spec import (
     LAYER_SPECS,
     TASK_SPECS,
+    AnnealSpec,
     EvaluationSpec,
     ModelSpec,
     Spec,
@@ -140,8 +141,12 @@ def _is_lone_value(raw: list[Any], data: Any) -> bool:
 
 def _keys_at(raw: list[Any]) -> list[str]:
     sections: dict[str, Any] = {
-        "training": TrainingSpec, "evaluation": EvaluationSpec, "sweep": SweepSpec, "models": ModelSpec
-    }  # fmt: skip
+        "training": TrainingSpec,
+        "evaluation": EvaluationSpec,
+        "sweep": SweepSpec,
+        "anneal": AnnealSpec,
+        "models": ModelSpec,
+    }
     model: type[BaseModel] = Spec
     match raw:
         case ["tasks", int(), str(tag)]:

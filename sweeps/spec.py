@@ -19,7 +19,13 @@ from pydantic import (
 from statelab.models import MIXERS
 from statelab.models.config import LayerConfig, ModelConfig, config_class, is_own, mixer_config
 from statelab.models.hybrids import unroll
-from statelab.models.settings import EvaluationSettings, LengthStage, OptimiserSettings, TrainingSettings
+from statelab.models.settings import (
+    Anneal,
+    EvaluationSettings,
+    LengthStage,
+    OptimiserSettings,
+    TrainingSettings,
+)
 from statelab.sweeps.schema import StrictInt, StrictModel, StrictNumber, StrictStr, model_of
 from statelab.tasks import TASKS
 from statelab.tasks.task import Task
@@ -202,6 +208,7 @@ class _Seeds(StrictModel):
 
 if TYPE_CHECKING:
     ModelSpec: TypeAlias = ModelSpecBase
+    AnnealSpec: TypeAlias = Any
     TrainingSpec: TypeAlias = Any
     EvaluationSpec: TypeAlias = Any
     SweepSpec: TypeAlias = Any
@@ -209,8 +216,9 @@ else:
     ModelSpec = model_of(
         "ModelSpec", ModelConfig, base=ModelSpecBase, leave=frozenset({"layers"}), given={"layers": ()}
     )
+    AnnealSpec = model_of("AnnealSpec", Anneal, given={})
     TrainingSpec = model_of(
-        "TrainingSpec", TrainingSettings, leave=frozenset({"length", "stages"}), given={"length": 1}
+        "TrainingSpec", TrainingSettings, leave=frozenset({"length", "stages", "anneal"}), given={"length": 1}
     )
     EvaluationSpec = model_of(
         "EvaluationSpec", EvaluationSettings, leave=frozenset({"test_lengths", "test_ranges"}), given={}
@@ -230,6 +238,7 @@ class Spec(StrictModel):
     models: Annotated[tuple[ModelSpec, ...], Field(min_length=1)]
     training: TrainingSpec = Field(default_factory=TrainingSpec)
     evaluation: EvaluationSpec = Field(default_factory=EvaluationSpec)
+    anneal: AnnealSpec | None = None
     sweep: SweepSpec
 
     @model_validator(mode="after")
