@@ -6,7 +6,7 @@ step does not matter. The loader yields step numbers alone: rows are made on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from statelab.models.anneal import blend_at, gated
 from statelab.models.arithmetic import arithmetic_of, check_arithmetic, parameter_dtype
 from statelab.models.backbone import Backbone
 from statelab.models.blend import blend_buffers, set_blend
+from statelab.models.chunks import Chunk, Chunks
 from statelab.models.config import ModelConfig
 from statelab.models.evaluation import Counts, Evaluation, Measurement, Piece, Span
 from statelab.models.metrics import finite_lanes, lane_losses
@@ -28,9 +29,6 @@ from statelab.models.stream import Stream
 from statelab.tasks.batch import Batch
 from statelab.tasks.rows import Split
 from statelab.tasks.task import Task
-
-Chunk = tuple[int, int]
-"""The optimiser steps [start, stop) that one Lightning step makes."""
 
 
 class Learner(LightningModule):
@@ -155,7 +153,7 @@ class Learner(LightningModule):
 
     def train_dataloader(self) -> Any:
         """Chunks from the step that has been reached to the last, each ending at an evaluation."""
-        chunks = _Chunks(self.steps_done, self.training_settings.steps, self.evaluation_settings.every)
+        chunks = Chunks(self.steps_done, self.training_settings.steps, self.evaluation_settings.every)
         # A checkpoint made between the last step of a chunk and its evaluation: an empty chunk makes up for it.
         return chunks if self.evaluated or not self.at_evaluation else chunks.after_an_empty_one()
 
@@ -231,27 +229,6 @@ class Learner(LightningModule):
         """Take weights and evaluations from a checkpoint, without a Trainer."""
         self.load_state_dict(checkpoint["state_dict"])
         self.on_load_checkpoint(checkpoint)
-
-
-class _Chunks:
-    """Chunks [start, stop) that end at every multiple of `every` and at `steps`."""
-
-    def __init__(self, start: int, steps: int, every: int) -> None:
-        self._end = steps
-        ends = [*range(every * (start // every + 1), steps, every), steps]
-        self._chunks = [(a, b) for a, b in zip([start, *ends[:-1]], ends, strict=True) if a < b]
-
-    def after_an_empty_one(self) -> _Chunks:
-        """The same chunks behind one that has no steps."""
-        first = self._chunks[0][0] if self._chunks else self._end
-        self._chunks.insert(0, (first, first))
-        return self
-
-    def __len__(self) -> int:
-        return len(self._chunks)
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return iter(self._chunks)
 
 
 def _of_lanes(batch: Batch, seed_of_lane_R: Tensor) -> Batch:

@@ -6,11 +6,13 @@ Legend: R lanes, B rows, m numbers, k distinct ones among them.
 from __future__ import annotations
 
 from math import inf, log
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from statelab.tasks.rows import Rows
+if TYPE_CHECKING:
+    from statelab.tasks.rows import Rows
 
 
 def distinct(words: Tensor, k: int, n: int) -> Tensor:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from math import inf, log
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from statelab.tasks.distinct import candidates, first_distinct
 from statelab.tasks.philox import philox
 
 Split = Literal["train", "validation", "test"]
@@ -144,8 +143,8 @@ class Rows:
         """
         if not 1 <= k <= n <= 1 << 20:
             raise ValueError(f"choice: {k} of {n} asked; use 1 <= k <= n <= 2^20")
-        m = _candidates(k, n)
-        return self.permutation(draw, n)[..., :k] if m >= n else _first_distinct(self.integers(draw, m, n), k)
+        m = candidates(k, n)
+        return self.permutation(draw, n)[..., :k] if m >= n else first_distinct(self.integers(draw, m, n), k)
 
 
 def below(words: Tensor, high: int | Tensor) -> Tensor:
@@ -158,40 +157,6 @@ def chance(words: Tensor, probability: float) -> Tensor:
     if not 0 <= probability <= 1:
         raise ValueError(f"flags: probability is {probability}; it must lie in [0, 1]")
     return words < round(probability * (1 << _WORD))
-
-
-def _first_distinct(numbers_RBm: Tensor, k: int) -> Tensor:
-    """The first k different numbers of each row, in order, `[R, B, k]`."""
-    ordered = numbers_RBm.sort(dim=-1, stable=True)
-    new_RBm = torch.ones_like(numbers_RBm)
-    repeats = ordered.values[..., 1:] == ordered.values[..., :-1]
-    new_RBm.scatter_(-1, ordered.indices[..., 1:], (~repeats).long())
-    # Repeats, and what comes after the first k, go to a place that is cut off.
-    place_RBm = torch.where(new_RBm == 1, new_RBm.cumsum(-1) - 1, k).clamp_(max=k)
-    out = numbers_RBm.new_zeros((*numbers_RBm.shape[:-1], k + 1))
-    return out.scatter_(-1, place_RBm, numbers_RBm)[..., :k]
-
-
-@cache
-def _candidates(k: int, n: int) -> int:
-    """The smallest m, up to n, of which fewer than k differ with probability below 2^-64.
-
-    While fewer than k are found a candidate repeats one with probability at most q = (k − 1) / n, so repeats
-    are at most binomial; Chernoff bounds m − k + 1 of them by exp(-m KL(a || q)) with a = (m − k + 1) / m.
-    """
-    q = (k - 1) / n
-    for m in range(k, n):
-        a = (m - k + 1) / m
-        if a > q and m * _divergence(a, q) >= 64 * log(2):
-            return m
-    return n
-
-
-def _divergence(a: float, q: float) -> float:
-    """Kullback–Leibler divergence of coins with chances a > q, in nats."""
-    if q <= 0:
-        return inf
-    return a * log(a / q) + ((1 - a) * log((1 - a) / (1 - q)) if a < 1 else 0.0)
 
 
 def _check_ints(name: str, found: Tensor, high: int | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from statelab.models import MIXERS
 from statelab.models.backbone import Backbone
 from statelab.models.config import LayerConfig, ModelConfig
 from statelab.models.learner import Learner
@@ -17,6 +18,12 @@ from statelab.tasks.parity import Parity
 from statelab.tasks.rows import Rows
 
 LAYERS: dict[str, LayerConfig] = {
+    "attention": LayerConfig(mixer="attention", options={"heads": 2}),
+    "rnn": LayerConfig(mixer="rnn", options={"heads": 2}),
+    "m2rnn": LayerConfig(mixer="m2rnn", options={"heads": 2, "key_dim": 4}),
+    "gated_delta_product": LayerConfig(mixer="gated_delta_product", options={"heads": 2}),
+    "mamba3": LayerConfig(mixer="mamba3", options={"head_dim": 8, "d_state": 8}),
+    "mamba3_mimo": LayerConfig(mixer="mamba3", options={"head_dim": 8, "d_state": 8, "rank": 2}),
     "gru": LayerConfig(mixer="gru", options={"heads": 2}),
     "mamba2": LayerConfig(mixer="mamba2", options={"head_dim": 8, "d_state": 5}),
     "gated_delta": LayerConfig(mixer="gated_delta", options={"heads": 2, "eigenvalues": "[0,1]"}),
@@ -24,6 +31,7 @@ LAYERS: dict[str, LayerConfig] = {
     "mlstm": LayerConfig(mixer="mlstm", options={"heads": 4}),
     "mlstm_orthogonal": LayerConfig(mixer="mlstm", options={"heads": 4, "read": "orthogonal"}),
 }
+assert {layer.mixer for layer in LAYERS.values()} == set(MIXERS), "every mixer trains as a population"
 TASK = Parity(answer="running")
 TRAINING = TrainingSettings(length=9, steps=20, batch=3, schedule="cosine", arithmetic="float64")
 EVALUATION = EvaluationSettings(every=8, rows=7, test_lengths=(5, 13))

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from statelab.tasks.distinct import candidates
 from statelab.tasks.philox import philox
-from statelab.tasks.rows import Rows, _candidates, _first_distinct
+from statelab.tasks.rows import Rows
 from tests.tasks.statistics import assert_law, assert_uniform
 
 DRAWS: dict[str, Callable[[Rows, int], Tensor]] = {
@@ -133,14 +134,9 @@ def test_ordered_choices_are_uniform(k: int, n: int) -> None:
 
 
 def test_both_ways_to_choose_are_taken() -> None:
-    assert _candidates(3, 6) == 6
-    assert 2 < _candidates(2, 60) < 60
-    assert _candidates(64, 4095) < 100
-
-
-def test_first_distinct() -> None:
-    numbers = torch.tensor([[[5, 5, 0, 5, 9, 0, 2, 7]], [[1, 2, 3, 4, 4, 3, 2, 1]]])
-    assert _first_distinct(numbers, 4).tolist() == [[[5, 0, 9, 2]], [[1, 2, 3, 4]]]
+    assert candidates(3, 6) == 6
+    assert 2 < candidates(2, 60) < 60
+    assert candidates(64, 4095) < 100
 
 
 @pytest.mark.parametrize(
