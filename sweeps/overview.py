@@ -1,8 +1,9 @@
-"""What the command line tells without training: a spec's cells, a study's state, tasks and mixers. No torch."""
+"""What the command line tells without training: a spec's cells, a study's state, tasks and mixers."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 import tomllib
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, get_args, get_type_hints
 from pydantic import ValidationError
 
 from statelab.models import MIXERS
-from statelab.models.config import config_class
+from statelab.models.config import LayerConfig, config_class
+from statelab.models.describe import describe_mixers
 from statelab.sweeps.cells import cells_of
 from statelab.sweeps.errors import UserError
 from statelab.sweeps.read import nearest, read_spec, sentences
@@ -19,6 +21,8 @@ from statelab.sweeps.record import LaneFolder, collect, study_lanes
 from statelab.sweeps.spec import TASK_SPECS, Spec
 from statelab.tasks import TASKS
 from statelab.tasks.task import Task
+
+SHOWN_WIDTH = 64
 
 
 def describe(spec: Spec) -> str:
@@ -79,9 +83,19 @@ def list_of_tasks() -> str:
 
 
 def list_of_mixers() -> str:
-    """Every mixer with a line each."""
-    lines = {name: _first_line(config_class(name)) for name in MIXERS}
-    return _table(lines) + "\n\nstatelab models show NAME"
+    """Every mixer: what it is, its parameters and state at width SHOWN_WIDTH with its defaults, its source."""
+    from statelab.models.build import build_mixer
+
+    lines = [f"parameters and floats of state of one layer at width {SHOWN_WIDTH}, with its defaults", ""]
+    for each in describe_mixers():
+        layer = build_mixer(LayerConfig(mixer=each.name), SHOWN_WIDTH)
+        parameters = sum(parameter.numel() for parameter in layer.parameters())
+        state = "grows" if layer.state_size is None else f"{layer.state_size:,}"
+        lines += [
+            f"  {each.name:<20} {parameters:>8,} parameters, state {state}",
+            *(f"      {line}" for line in textwrap.wrap(f"{each.summary} {each.source}", 90)),
+        ]
+    return "\n".join([*lines, "", "statelab models show NAME"])
 
 
 def show_mixer(name: str) -> str:
