@@ -16,7 +16,14 @@ from statelab.analysis.differences import paired_differences
 from statelab.analysis.layout import as_markdown, as_text
 from statelab.analysis.lengths import chance_levels, length_table
 from statelab.analysis.solved import choose_rates, solved_table
-from statelab.sweeps.record import collect, collect_lengths, study_lanes, write_atomically
+from statelab.sweeps.record import (
+    collect,
+    collect_lengths,
+    collect_metrics,
+    collect_ranges,
+    study_lanes,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +34,8 @@ FILES = (
     "table.md",
     "differences.csv",
     "lengths.csv",
+    "ranges.csv",
+    "metrics.csv",
     "solved.png",
     "lengths.png",
 )
@@ -38,8 +47,8 @@ DOTS_PER_INCH = 150
 class Findings:
     """A study's records and what follows from them.
 
-    `lanes` and `lengths` are of sweeps.record; `table`, `chosen`, `differences`, `by_length` and `chance` of
-    solved.solved_table, solved.choose_rates, differences.paired_differences, lengths.length_table and
+    `lanes`, `lengths`, `ranges` and `metrics` are of sweeps.record; `table`, `chosen`, `differences`, `by_length`
+    and `chance` of solved.solved_table, solved.choose_rates, differences.paired_differences, lengths.length_table and
     lengths.chance_levels. `wanted` is how many lanes the study's spec asks for, where known.
     """
 
@@ -49,6 +58,8 @@ class Findings:
     chosen: pd.DataFrame
     differences: pd.DataFrame
     by_length: pd.DataFrame
+    ranges: pd.DataFrame
+    metrics: pd.DataFrame
     chance: Mapping[str, float]
     wanted: int | None
 
@@ -102,6 +113,8 @@ def find(study: Path) -> Findings | None:
         chosen=chosen,
         differences=paired_differences(lanes, chosen),
         by_length=length_table(lengths, lanes, chosen),
+        ranges=collect_ranges(study),
+        metrics=collect_metrics(study),
         chance=chance_levels(lanes),
         wanted=None if wanted is None else len(wanted),
     )
@@ -127,9 +140,12 @@ def _texts(findings: Findings | None) -> dict[str, str]:
         "table.csv": render.as_csv(render.mark_chosen(findings.table, findings.chosen)),
         "differences.csv": render.as_csv(findings.differences),
     }
-    if not findings.by_length.empty:
-        texts["lengths.csv"] = render.as_csv(findings.by_length)
-    return texts
+    others = {
+        "lengths.csv": findings.by_length,
+        "ranges.csv": findings.ranges,
+        "metrics.csv": findings.metrics,
+    }
+    return texts | {name: render.as_csv(table) for name, table in others.items() if not table.empty}
 
 
 def _figures(findings: Findings | None) -> Iterator[tuple[str, Figure]]:
