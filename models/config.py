@@ -68,9 +68,15 @@ def mixer_config(layer: LayerConfig) -> MixerConfig:
     return made(**layer.options)
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?` for the known word nearest to one that is unknown, or nothing."""
+    found = difflib.get_close_matches(str(word), list(known), n=1)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
 def _known(word: str, words: Iterable[str]) -> str:
-    found = difflib.get_close_matches(word, list(words), n=1)
-    return ", ".join(words) + (f". Did you mean {found[0]!r}?" if found else "")
+    hint = nearest(word, words)
+    return ", ".join(words) + (f".{hint}" if hint else "")
 
 
 def is_own(mixer: str) -> bool:

@@ -12,11 +12,11 @@ from typing import Any, get_args, get_type_hints
 from pydantic import ValidationError
 
 from statelab.models import MIXERS
-from statelab.models.config import LayerConfig, config_class
+from statelab.models.config import LayerConfig, config_class, nearest
 from statelab.models.describe import describe_mixers
 from statelab.sweeps.cells import cells_of
 from statelab.sweeps.errors import UserError
-from statelab.sweeps.read import nearest, read_spec, sentences
+from statelab.sweeps.read import read_spec, sentences
 from statelab.sweeps.record import LaneFolder, collect, study_lanes
 from statelab.sweeps.spec import TASK_SPECS, Spec
 from statelab.tasks import TASKS

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from statelab.models.config import nearest
 from statelab.sweeps.spec import (
     LAYER_SPECS,
     TASK_SPECS,
@@ -56,12 +56,6 @@ def sentences(error: ValidationError, at: Sequence[str | int] = (), data: Any = 
     return list(dict.fromkeys(_sentence(item, data) for item in told))
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the known word nearest to one that is unknown, or nothing."""
-    found = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]!r}?" if found else ""
-
-
 def _parse(path: Path) -> dict[str, Any]:
     try:
         size = path.stat().st_size
@@ -94,7 +88,9 @@ def _sentence(item: Any, data: Any) -> str:
         return f"{path}: missing; it has no default"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _unknown_kind(path, raw, item)
-    message = item["msg"].removeprefix("Value error, ")
+    message = (
+        item["msg"].removeprefix("Value error, ").replace("valid tuple", "list").replace("Tuple", "List")
+    )
     if kind == "value_error":
         return f"{path}: {message}" if path else message
     if kind == "string_pattern_mismatch":

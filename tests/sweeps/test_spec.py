@@ -99,6 +99,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rate missing": ({"sweep__learning_rate": ...}, "sweep.learning_rate: missing"),
     "no seeds": ({"sweep__seeds": 0}, "sweep.seeds: the number of seeds must lie in 1..10000, got 0"),
     "empty seeds": ({"sweep__seeds": []}, "sweep.seeds: .*at least 1"),
+    "seeds in words": ({"sweep__seeds": "four"}, r"sweep.seeds: input should be a list \(got 'four'\)"),
     "seeds missing": ({"sweep__seeds": ...}, "sweep.seeds: missing"),
     "a seed twice": ({"sweep__seeds": [1, 1]}, "sweep.seeds: seed 1 stands in the list more than once"),
     "a negative seed": ({"sweep__seeds": [-1]}, r"sweep.seeds\[0\]: .*greater than or equal to 0"),
@@ -138,7 +139,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "negative width": ({"models__0__width": -8}, r"models\[0\].width: width must lie in 1..65536, got -8"),
     "two models of one name": ({"models__1__name": "GRU"}, "two models are called 'GRU'"),
     "a long warm-up": ({"sweep__warmup": 13}, "sweep.warmup 13 is longer than training.steps 12"),
-    "a table for a list": ({"tasks": {"task": "parity"}}, "tasks: .*tuple"),
+    "a table for a list": ({"tasks": {"task": "parity"}}, "tasks: input should be a list"),
     "a number for a table": ({"training": 3}, "training: .*"),
 }  # fmt: skip
 
