@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-Backend = Literal["auto", "reference", "chunk"]
-"""`auto` is the parallel form where an op has one, else the reference."""
+Backend = Literal["auto", "reference", "chunk", "triton"]
+"""`auto` is the Triton kernel where an op has one and it can run, else the parallel form, else the reference."""
 
 
 def check_shapes(op: str, **named: tuple[Tensor | None, str]) -> dict[str, int]:
@@ -35,16 +37,41 @@ def check_shapes(op: str, **named: tuple[Tensor | None, str]) -> dict[str, int]:
     return sizes
 
 
-def choose_backend(op: str, backend: str, has: tuple[str, ...]) -> str:
+def choose_backend(
+    op: str, backend: str, has: tuple[str, ...], *tensors: Tensor | None, limit: str | None = None
+) -> str:
     """The backend to run; `has` names the op's own, the preferred one last.
 
-    Raises ValueError for a backend that the op does not have.
+    `tensors` are what a Triton kernel would compute on, `limit` what it cannot do of what was asked, as a
+    sentence's predicate ("takes widths up to 128, got 200"). Raises ValueError for a backend that the op does
+    not have, and for "triton" where it cannot run; "auto" then takes the one before.
     """
+    given = [tensor for tensor in tensors if tensor is not None]
     if backend == "auto":
-        return has[-1]
+        if has[-1] != "triton":
+            return has[-1]
+        on_gpu = bool(given) and given[0].device.type == "cuda"
+        return "triton" if on_gpu and (limit or refusal(given)) is None else has[-2]
     if backend not in has:
         raise ValueError(f"{op}: unknown backend {backend!r}; use auto, {' or '.join(has)}")
+    reason = (limit or refusal(given)) if backend == "triton" else None
+    if reason:
+        raise ValueError(f"{op}: the Triton kernel {reason}; use backend 'auto'")
     return backend
+
+
+def refusal(tensors: list[Tensor]) -> str | None:
+    """Why no Triton kernel can compute on these tensors, as a sentence's predicate, or None."""
+    wide = [tensor.dtype for tensor in tensors if tensor.dtype == torch.float64]
+    if wide:
+        return "computes in float32, and got float64"
+    if find_spec("triton") is None:
+        return "needs the package triton, which is not installed"
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    elsewhere = [tensor.device for tensor in tensors if tensor.device.type != "cuda"]
+    if elsewhere and not interpreted:
+        return f"needs tensors on a CUDA device, and got one on {elsewhere[0]}"
+    return None
 
 
 def widen(tensor: Tensor) -> Tensor:

@@ -1,0 +1,23 @@
+"""Triton helpers that several ops share."""
+
+from __future__ import annotations
+
+import os
+
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+"""Triton's interpreter multiplies in float32 and knows no split of it."""
+
+
+@triton.jit
+def dot(a, b, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """a @ b of float32 tiles, in a precision of `kernels.precision`, summed in float32."""
+    if PRECISION == "bf16":
+        product = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+    elif INTERPRETED:
+        product = tl.dot(a, b, input_precision="ieee")
+    else:
+        product = tl.dot(a, b, input_precision=PRECISION)
+    return product
