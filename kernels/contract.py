@@ -13,6 +13,9 @@ Backend = Literal["auto", "reference", "chunk", "triton"]
 """`auto` is the Triton kernel where an op has one and it can run, else the parallel form, else the reference."""
 
 
+HAS_TRITON = find_spec("triton") is not None
+
+
 def check_shapes(op: str, **named: tuple[Tensor | None, str]) -> dict[str, int]:
     """Sizes by letter, from tensors given as `name=(tensor, "B T H K")`; None is skipped.
 
@@ -38,20 +41,26 @@ def check_shapes(op: str, **named: tuple[Tensor | None, str]) -> dict[str, int]:
 
 
 def choose_backend(
-    op: str, backend: str, has: tuple[str, ...], *tensors: Tensor | None, limit: str | None = None
+    op: str,
+    backend: str,
+    has: tuple[str, ...],
+    *tensors: Tensor | None,
+    limit: str | None = None,
+    proven: bool = True,
 ) -> str:
     """The backend to run; `has` names the op's own, the preferred one last.
 
     `tensors` are what a Triton kernel would compute on, `limit` what it cannot do of what was asked, as a
     sentence's predicate ("takes widths up to 128, got 200"). Raises ValueError for a backend that the op does
-    not have, and for "triton" where it cannot run; "auto" then takes the one before.
+    not have, and for "triton" where it cannot run; "auto" then takes the one before. So it does, too, with a kernel
+    that is not `proven`: whose tests have not all been seen to pass on a card.
     """
     given = [tensor for tensor in tensors if tensor is not None]
     if backend == "auto":
         if has[-1] != "triton":
             return has[-1]
         on_gpu = bool(given) and given[0].device.type == "cuda"
-        return "triton" if on_gpu and (limit or refusal(given)) is None else has[-2]
+        return "triton" if proven and on_gpu and (limit or refusal(given)) is None else has[-2]
     if backend not in has:
         raise ValueError(f"{op}: unknown backend {backend!r}; use auto, {' or '.join(has)}")
     reason = (limit or refusal(given)) if backend == "triton" else None
@@ -65,7 +74,7 @@ def refusal(tensors: list[Tensor]) -> str | None:
     wide = [tensor.dtype for tensor in tensors if tensor.dtype == torch.float64]
     if wide:
         return "computes in float32, and got float64"
-    if find_spec("triton") is None:
+    if not HAS_TRITON:
         return "needs the package triton, which is not installed"
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     elsewhere = [tensor.device for tensor in tensors if tensor.device.type != "cuda"]

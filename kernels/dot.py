@@ -14,10 +14,12 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 @triton.jit
 def dot(a, b, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
     """a @ b of float32 tiles, in a precision of `kernels.precision`, summed in float32."""
-    if PRECISION == "bf16":
-        product = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
-    elif INTERPRETED:
+    if INTERPRETED:
+        if PRECISION == "bf16":
+            a, b = a.to(tl.bfloat16).to(tl.float32), b.to(tl.bfloat16).to(tl.float32)
         product = tl.dot(a, b, input_precision="ieee")
+    elif PRECISION == "bf16":
+        product = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
     else:
         product = tl.dot(a, b, input_precision=PRECISION)
     return product

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.library import CustomOpDef
+from torch.library import CustomOpDef  # type: ignore[attr-defined]
 
 
 def lift(op: CustomOpDef) -> None:
