@@ -45,6 +45,10 @@ class MLSTMConfig(MixerConfig):
         "the orthogonal read's factor: by cubic or by Muon's quintic Newton-Schulz iterations, or exact",
     ] = "cubic"
     iterations: Annotated[int, "Newton-Schulz iterations of the orthogonal read"] = 5
+    read_precision: Annotated[
+        Literal["auto", "bf16", "tf32", "bf16x3", "bf16x6"],
+        "operands of the orthogonal read's kernel, on a CUDA device; auto keeps gradients within 1e-3",
+    ] = "auto"
     straight_through: Annotated[
         Literal["off", "forward", "backward"],
         "let the forward pass alone, or the backward pass alone, see the orthogonal factor",
@@ -58,7 +62,8 @@ class MLSTMConfig(MixerConfig):
     ] = "add"
     normaliser: Annotated[bool, "divide what is read by max(|n q|, 1)"] = True
     backend: Annotated[
-        Literal["auto", "reference", "chunk"], "how the recurrence is computed: by steps or by chunks"
+        Literal["auto", "reference", "chunk", "triton"],
+        "how the recurrence is computed: by steps, by chunks, or by chunks in a kernel of its own",
     ] = "auto"
 
     def __post_init__(self) -> None:
@@ -90,6 +95,11 @@ class MLSTMConfig(MixerConfig):
     def inner(self, width: int) -> int:
         """Inner width: `expand` widths rounded up to a multiple of 64, or the width of a plain block."""
         return width if self.block == "plain" else int(-(-self.expand * width // 64)) * 64
+
+
+def _note_blend(layer: MLSTM, _: object) -> None:
+    if layer.blend is not None and bool(layer.blend != 1):
+        layer.blended = True
 
 
 class BlockDiagonal(nn.Module):
@@ -148,6 +158,10 @@ class MLSTM(nn.Module):
         self.down = linear(inner, width)
         orthogonal = config.read == "orthogonal"
         self.register_buffer("blend", torch.tensor(config.blend) if orthogonal else None)
+        self.blended = config.blend != 1
+        """Whether to read plainly too, if only to blend none of it in: set with `blend`, which a captured step may
+        change but cannot ask."""
+        self.register_load_state_dict_post_hook(_note_blend)
         with torch.no_grad():
             self.up.weight.normal_(std=small)
             self.down.weight.normal_(std=2 / blocks / width**0.5)
@@ -199,9 +213,10 @@ class MLSTM(nn.Module):
             iterations=config.iterations,
             factor=config.factor,
             straight_through=config.straight_through,
-            blend=self.blend,
+            blend=self.blend if self.blended else None,
             write=config.write,
             normaliser=config.normaliser,
             backend=config.backend,
+            read_precision=config.read_precision,
         )
         return h_BTHV, (*after, *gram)

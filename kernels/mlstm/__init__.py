@@ -14,9 +14,13 @@ from statelab.kernels.contract import Backend, check_shapes, choose_backend, wid
 from statelab.kernels.mlstm.chunk import chunk
 from statelab.kernels.mlstm.options import Options, Read, Write
 from statelab.kernels.mlstm.reference import reference
-from statelab.kernels.orthogonal_read import Factor, StraightThrough
+from statelab.kernels.orthogonal_read import Factor, ReadPrecision, StraightThrough, choose_read_precision
+from statelab.kernels.precision import Precision, choose_precision
 
 State = tuple[Tensor, Tensor, Tensor]
+WIDEST = 128
+WIDEST_ORTHOGONAL = 64
+"""Largest K and V of the Triton kernel: C stays in the registers of one program."""
 
 
 def mlstm(
@@ -35,6 +39,8 @@ def mlstm(
     write: Write = "add",
     normaliser: bool = True,
     backend: Backend = "auto",
+    precision: Precision = "auto",
+    read_precision: ReadPrecision = "auto",
 ) -> tuple[Tensor, State]:
     """Outputs `h [B, T, H, V]`, in the dtype of `v`, and the last state (C, n, m), in float32 or wider.
 
@@ -54,6 +60,10 @@ def mlstm(
     `write` "delta": C and n first lose what they hold under k̂ = k / ‖k‖, C ← C − k̂ k̂ᵀ C, n ← n − k̂ k̂ᵀ n.
     `normaliser` off: h = r(C, q), with C in units of e^m, as it is kept; a norm of each head behind it sees the
     direction of h alone.
+
+    Backend "triton" (added writes; K, V up to 128, or 64 for an orthogonal read, but not by the polar factor) makes
+    its products in `precision`, see `kernels.precision`, and the iterations of an orthogonal read in
+    `read_precision`, see `kernels.orthogonal_read`; the others compute in the width of their inputs.
 
     Raises ValueError for shapes that do not fit together and for options that do not exist.
     """
@@ -78,7 +88,30 @@ def mlstm(
         write=write,
         normaliser=normaliser,
     )
-    chosen = choose_backend("mlstm", backend, ("reference", "chunk"))
+    limit = _limit(options, blend, sizes)
+    tensors = (q_BTHK, k_BTHK, v_BTHV, input_gate_BTH, forget_gate_BTH, *parts)
+    # Seen to pass on an H200: plain reads up to width 64.
+    proven = read == "plain" and max(sizes["K"], sizes["V"]) <= 64
+    has = ("reference", "chunk", "triton")
+    chosen = choose_backend("mlstm", backend, has, *tensors, limit=limit, proven=proven)
+    # Products are of 16 bits only where q, k and v all are.
+    wide = [tensor for tensor in (q_BTHK, k_BTHK, v_BTHV) if tensor.dtype == torch.float32]
+    chosen_precision = choose_precision("mlstm", precision, wide[0] if wide else v_BTHV)
+    if chosen == "triton":
+        inputs = (q_BTHK, k_BTHK, v_BTHV, input_gate_BTH, forget_gate_BTH, state)
+        if read == "orthogonal":
+            from statelab.kernels.mlstm.orthogonal import orthogonal
+
+            return orthogonal(
+                *inputs,
+                blend,
+                options,
+                precision=chosen_precision,
+                read_precision=choose_read_precision(factor, read_precision),
+            )
+        from statelab.kernels.mlstm.tiles import tiles
+
+        return tiles(*inputs, normaliser=normaliser, precision=chosen_precision)
     run = reference if chosen == "reference" else partial(chunk, fresh=state is None)
     if state is None:
         zeros = [
@@ -97,3 +130,17 @@ def mlstm(
         options,
     )
     return h_BTHV.to(v_BTHV.dtype), state
+
+
+def _limit(options: Options, blend: Tensor | None, sizes: dict[str, int]) -> str | None:
+    """What the Triton kernels cannot do of what was asked, as a sentence's predicate."""
+    if options.write != "add":
+        return f"adds only, got write {options.write!r}"
+    if options.read == "orthogonal" and options.factor == "polar":
+        return "iterates, got factor 'polar'"
+    if options.read == "plain" and blend is not None:
+        return "blends two reads, got a blend with read 'plain'"
+    widest = WIDEST_ORTHOGONAL if options.read == "orthogonal" else WIDEST
+    if max(sizes["K"], sizes["V"]) > widest:
+        return f"takes head widths up to {widest}, got K {sizes['K']}, V {sizes['V']}"
+    return None

@@ -1,0 +1,144 @@
+"""Newton-Schulz iterations X ← X (a I + b A + c A²), A = Xᵀ X, of one matrix in registers, and their gradients.
+
+The j-th matrix is kept as U = X / aʲ, so that U ← U + U (β A + γ A²) with A = Uᵀ U, β = b a^(2j−1), γ = c a^(4j−1): the
+sum starts from U as it lies there, with nothing multiplied. The last of the iterations is never made on the matrix:
+its product with a vector takes products with vectors alone.
+Gradients are the exact ones of the iteration, checked against autograd in float64. Legend as in `tiles`.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from statelab.kernels.orthogonal_read.tiles import (
+    add_outer,
+    combine,
+    combine_vectors,
+    load_fragments,
+    operand,
+    scaled,
+    symmetric_operand,
+    symmetric_times,
+    times_transposed,
+    times_vector,
+    transposed,
+    vector_times,
+)
+
+# mypy: disable-error-code="no-untyped-def,assignment"
+# Triton grows tuples by adding them, and its branches are statements.
+# ruff: noqa: RUF005
+
+
+@triton.jit
+def iterate(u, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr):
+    """One iteration on a matrix; SQUARE if γ is not 0."""
+    left = operand(u, PARTS)
+    turned = transposed(left, N)
+    gram = symmetric_times(turned, turned, (), N, PARTS)
+    return times_transposed(left, _step(gram, beta, gamma, SQUARE, N, PARTS), u, N, PARTS)
+
+
+@triton.jit
+def _step(gram, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr):
+    """The operand β A + γ A²."""
+    if SQUARE:
+        half = symmetric_operand(gram, N, PARTS)
+        step = combine(beta, gram, gamma, symmetric_times(half, half, (), N, PARTS))
+    else:
+        step = scaled(beta, gram)
+    return symmetric_operand(step, N, PARTS)
+
+
+@triton.jit
+def iterate_backward(r, place, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr):
+    """The gradient R of an iteration's result to that of its matrix U, whose operand lies at `place`.
+
+    R ← R + R (β A + γ A²) + U (β W + γ (W A + A W)),    W = Rᵀ U + Uᵀ R
+    """
+    # The order is that which leaves the fewest numbers alive, for registers' sake.
+    turned = transposed(load_fragments(place, _count(N, PARTS)), N)
+    gram = symmetric_times(turned, turned, (), N, PARTS)
+    above = operand(r, PARTS)
+    out = times_transposed(above, _step(gram, beta, gamma, SQUARE, N, PARTS), r, N, PARTS)
+    above = transposed(above, N)
+    both = symmetric_times(above, turned, (), N, PARTS)
+    both = symmetric_times(turned, above, both, N, PARTS)
+    if SQUARE:
+        half = symmetric_operand(gram, N, PARTS)
+        across = symmetric_operand(both, N, PARTS)
+        mixed = symmetric_times(across, half, (), N, PARTS)
+        both = combine(beta, both, gamma, symmetric_times(half, across, mixed, N, PARTS))
+    else:
+        both = scaled(beta, both)
+    # Loaded again, from the nearest cache, rather than kept.
+    tl.debug_barrier()
+    left = load_fragments(place, _count(N, PARTS))
+    return times_transposed(left, symmetric_operand(both, N, PARTS), out, N, PARTS)
+
+
+@triton.constexpr_function
+def _count(n, parts):
+    return n * n * max(parts, 1)
+
+
+@triton.jit
+def last_read(x, q, a, b, c, SQUARE: tl.constexpr, N: tl.constexpr):
+    """X̂ᵀ q with X̂ = a X + b X A + c X A²."""
+    once = vector_times(q, x, N)
+    twice = vector_times(times_vector(x, once, N), x, N)
+    out = combine_vectors(a, once, b, twice, N)
+    if SQUARE:
+        thrice = vector_times(times_vector(x, twice, N), x, N)
+        out = combine_vectors(1.0, out, c, thrice, N)
+    return out
+
+
+@triton.jit
+def last_read_backward(x, q, g, a, b, c, SQUARE: tl.constexpr, N: tl.constexpr):
+    """From the gradient g of `last_read`, the gradients of X and of q."""
+    once = vector_times(q, x, N)
+    back_once = times_vector(x, once, N)
+    g_once = times_vector(x, g, N)
+    g_twice = vector_times(g_once, x, N)
+    g_thrice = times_vector(x, g_twice, N)
+    along = combine_vectors(a, g, b, g_twice, N)
+    dq = combine_vectors(a, g_once, b, g_thrice, N)
+    # b (g₁ w₁ᵀ + w₂ gᵀ), with what shares a vector put together.
+    columns_g = scaled_vector(b, back_once, N)
+    columns_once = scaled_vector(b, g_once, N)
+    if SQUARE:
+        twice = vector_times(back_once, x, N)
+        back_twice = times_vector(x, twice, N)
+        g_fourth = vector_times(g_thrice, x, N)
+        along = combine_vectors(1.0, along, c, g_fourth, N)
+        dq = combine_vectors(1.0, dq, c, times_vector(x, g_fourth, N), N)
+        columns_g = combine_vectors(1.0, columns_g, c, back_twice, N)
+        columns_once = combine_vectors(1.0, columns_once, c, g_thrice, N)
+    r = outer(q, along, N)
+    r = add_outer(r, columns_g, g, N)
+    r = add_outer(r, columns_once, once, N)
+    if SQUARE:
+        r = add_outer(r, scaled_vector(c, g_once, N), twice, N)
+        r = add_outer(r, scaled_vector(c, back_once, N), g_twice, N)
+    return r, dq
+
+
+@triton.jit
+def scaled_vector(a, x, N: tl.constexpr):
+    """a x."""
+    out = ()
+    for i in tl.static_range(N):
+        out = out + (a * x[i],)
+    return out
+
+
+@triton.jit
+def outer(column, row, N: tl.constexpr):
+    """column rowᵀ."""
+    out = ()
+    for i in tl.static_range(N):
+        for j in tl.static_range(N):
+            out = out + (column[i][:, None] * row[j][None, :],)
+    return out

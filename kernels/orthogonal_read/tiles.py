@@ -1,0 +1,264 @@
+"""Square matrices in the registers of one warp, as tiles of 16 × 16; products without data movement.
+
+A matrix is a tuple of N·N float32 tiles, row by row; as an *operand* of a product it is PARTS such tuples of
+bfloat16, one behind the other, which sum to it: hi, or hi + lo, or three of them. PARTS 0 keeps float32 tiles, for
+products in tf32 (or float32, interpreted).
+
+On Nvidia's matrix units a product's result lies in registers just as a left operand does, and as the transpose of a
+right one does. So `times_transposed`, L Rᵀ, moves nothing, with symmetric matrices serving as their own transposes,
+and a transpose is one `movmatrix` for each 8 × 8 block. Sizes that are no power of two, 48 above all, cost no padding.
+
+*Fragment order* is a matrix in memory as it lies in registers, tile by tile, so that what a thread loads at once is
+its own: within a tile [row half, row % 8, pair of columns % 4, column half, column % 2] for float32, 4 numbers at
+once, and [row % 8, pair of columns % 4, row half, column half, column % 2] for bfloat16, 8 at once.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from statelab.kernels.dot import INTERPRETED
+
+# mypy: disable-error-code="no-untyped-def,assignment"
+# Triton grows tuples by adding them, and its branches are statements.
+# ruff: noqa: RUF005
+
+
+@triton.jit
+def operand(x, PARTS: tl.constexpr):
+    """The tiles of `x`, split into PARTS bfloat16 each."""
+    out = ()
+    if PARTS == 0:
+        out = x
+    else:
+        rest = x
+        for _ in tl.static_range(PARTS):
+            left = ()
+            for tile in tl.static_range(len(x)):
+                part = rest[tile].to(tl.bfloat16)
+                left = left + (rest[tile] - part.to(tl.float32),)
+                # The interpreter has no arithmetic of bfloat16, but rounds to it.
+                out = out + (part.to(tl.float32) if INTERPRETED else part,)
+            rest = left
+    return out
+
+
+@triton.jit
+def _transposed_tile(x):
+    if INTERPRETED or x.dtype == tl.float32:
+        out = tl.trans(x)
+    else:
+        blocks = tl.inline_asm_elementwise(
+            "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;",
+            "=r,r",
+            [x],
+            dtype=tl.bfloat16,
+            is_pure=True,
+            pack=2,
+        )
+        # Each 8 x 8 block is transposed in its place; the two off the diagonal change theirs.
+        out = tl.reshape(tl.permute(tl.reshape(blocks, [2, 8, 2, 8]), [2, 1, 0, 3]), [16, 16])
+    return out
+
+
+@triton.jit
+def transposed(x, N: tl.constexpr):
+    """The transpose of an operand."""
+    out = ()
+    for part in tl.static_range(len(x) // (N * N)):
+        for i in tl.static_range(N):
+            for j in tl.static_range(N):
+                out = out + (_transposed_tile(x[part * N * N + j * N + i]),)
+    return out
+
+
+@triton.jit
+def _accumulate(left, right, total, PARTS: tl.constexpr):
+    right = tl.trans(right)
+    if INTERPRETED:
+        total = tl.dot(left, right, total, input_precision="ieee")
+    elif PARTS == 0:
+        total = tl.dot(left, right, total, input_precision="tf32")
+    else:
+        total = tl.dot(left, right, total)
+    return total
+
+
+@triton.jit
+def _tile(left, right, start, i: tl.constexpr, j: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr):
+    parts: tl.constexpr = PARTS if PARTS > 0 else 1
+    total = tl.zeros([16, 16], tl.float32) if len(start) == 0 else start[0]
+    # Small products first.
+    for order in tl.static_range(parts):
+        for p in tl.static_range(parts - order):
+            for k in tl.static_range(N):
+                one = left[(p * N + i) * N + k]
+                other = right[((parts - 1 - order - p) * N + j) * N + k]
+                total = _accumulate(one, other, total, PARTS)
+    return total
+
+
+@triton.jit
+def times_transposed(left, right, start, N: tl.constexpr, PARTS: tl.constexpr):
+    """start + L Rᵀ of two operands; `start` a matrix, or () for zeros.
+
+    Products of parts that float32 would not see are left out: hi hi, hi lo, lo hi of two parts, and so on.
+    """
+    out = ()
+    for i in tl.static_range(N):
+        for j in tl.static_range(N):
+            mine = () if len(start) == 0 else (start[i * N + j],)
+            out = out + (_tile(left, right, mine, i, j, N, PARTS),)
+    return out
+
+
+@triton.jit
+def symmetric_times(left, right, start, N: tl.constexpr, PARTS: tl.constexpr):
+    """As `times_transposed` where the sum is symmetric: tiles below the diagonal are not computed, and hold their
+    mirror images' numbers untransposed. For `symmetric_operand`."""
+    out = ()
+    for i in tl.static_range(N):
+        for j in tl.static_range(N):
+            if i > j:
+                out = out + (out[j * N + i],)
+            else:
+                mine = () if len(start) == 0 else (start[i * N + j],)
+                out = out + (_tile(left, right, mine, i, j, N, PARTS),)
+    return out
+
+
+@triton.jit
+def symmetric_operand(x, N: tl.constexpr, PARTS: tl.constexpr):
+    """The operand of a symmetric matrix, from its tiles on and above the diagonal."""
+    out = operand(x, PARTS)
+    whole = ()
+    for part in tl.static_range(len(out) // (N * N)):
+        for i in tl.static_range(N):
+            for j in tl.static_range(N):
+                tile = out[part * N * N + i * N + j]
+                whole = whole + (_transposed_tile(tile) if i > j else tile,)
+    return whole
+
+
+@triton.jit
+def combine(a, x, b, y):
+    """a x + b y of two matrices and two numbers."""
+    out = ()
+    for tile in tl.static_range(len(x)):
+        out = out + (a * x[tile] + b * y[tile],)
+    return out
+
+
+@triton.jit
+def scaled(a, x):
+    """a x of a number and a matrix."""
+    out = ()
+    for tile in tl.static_range(len(x)):
+        out = out + (a * x[tile],)
+    return out
+
+
+@triton.jit
+def inner(x, y):
+    """The sum of the entries' products of two matrices."""
+    total = x[0] * y[0]
+    for tile in tl.static_range(1, len(x)):
+        total += x[tile] * y[tile]
+    return tl.sum(tl.sum(total, axis=1), axis=0)
+
+
+@triton.jit
+def add_outer(x, column, row, N: tl.constexpr):
+    """x + column rowᵀ; vectors are tuples of N pieces of 16."""
+    out = ()
+    for i in tl.static_range(N):
+        for j in tl.static_range(N):
+            out = out + (x[i * N + j] + column[i][:, None] * row[j][None, :],)
+    return out
+
+
+@triton.jit
+def times_vector(x, row, N: tl.constexpr):
+    """X r, a vector along the rows of X."""
+    out = ()
+    for i in tl.static_range(N):
+        total = x[i * N] * row[0][None, :]
+        for j in tl.static_range(1, N):
+            total += x[i * N + j] * row[j][None, :]
+        out = out + (tl.sum(total, axis=1),)
+    return out
+
+
+@triton.jit
+def vector_times(column, x, N: tl.constexpr):
+    """Xᵀ c, a vector along the columns of X."""
+    out = ()
+    for j in tl.static_range(N):
+        total = x[j] * column[0][:, None]
+        for i in tl.static_range(1, N):
+            total += x[i * N + j] * column[i][:, None]
+        out = out + (tl.sum(total, axis=0),)
+    return out
+
+
+@triton.jit
+def combine_vectors(a, x, b, y, N: tl.constexpr):
+    """a x + b y."""
+    out = ()
+    for i in tl.static_range(N):
+        out = out + (a * x[i] + b * y[i],)
+    return out
+
+
+@triton.jit
+def load_vector(pointer, width, N: tl.constexpr):
+    """N pieces of 16 of a dense vector, as float32, zeros from `width` on."""
+    out = ()
+    for i in tl.static_range(N):
+        at = i * 16 + tl.arange(0, 16)
+        out = out + (tl.load(pointer + at, mask=at < width, other=0.0).to(tl.float32),)
+    return out
+
+
+@triton.jit
+def store_vector(pointer, vector, width, N: tl.constexpr):
+    """Write a vector's first `width` numbers."""
+    for i in tl.static_range(N):
+        at = i * 16 + tl.arange(0, 16)
+        tl.store(pointer + at, vector[i].to(pointer.dtype.element_ty), mask=at < width)
+
+
+@triton.jit
+def load_fragments(pointer, COUNT: tl.constexpr):
+    """COUNT tiles that lie in fragment order, as float32 or bfloat16."""
+    out = ()
+    for tile in tl.static_range(COUNT):
+        place = pointer + tile * 256
+        if pointer.dtype.element_ty == tl.float32:
+            # Two halves of rows, each [row, column pair, column half, parity].
+            upper = tl.reshape(tl.load(place + tl.arange(0, 128)), [8, 4, 2, 2])
+            lower = tl.reshape(tl.load(place + 128 + tl.arange(0, 128)), [8, 4, 2, 2])
+            blocks = tl.permute(tl.join(upper, lower), [4, 0, 2, 1, 3])
+        else:
+            line = tl.load(place + tl.arange(0, 256))
+            if INTERPRETED:
+                line = line.to(tl.float32)
+            blocks = tl.permute(tl.reshape(line, [8, 4, 2, 2, 2]), [2, 0, 3, 1, 4])
+        # [row half, row, column half, column pair, parity]
+        out = out + (tl.reshape(blocks, [16, 16]),)
+    return out
+
+
+@triton.jit
+def store_fragments(pointer, x):
+    """Write tiles in fragment order."""
+    for tile in tl.static_range(len(x)):
+        place = pointer + tile * 256
+        blocks = tl.reshape(x[tile], [2, 8, 2, 4, 2])
+        if pointer.dtype.element_ty == tl.float32:
+            upper, lower = tl.split(tl.permute(blocks, [1, 3, 2, 4, 0]))
+            tl.store(place + tl.arange(0, 128), tl.reshape(upper, [128]))
+            tl.store(place + 128 + tl.arange(0, 128), tl.reshape(lower, [128]))
+        else:
+            tl.store(place + tl.arange(0, 256), tl.reshape(tl.permute(blocks, [1, 3, 0, 2, 4]), [256]))

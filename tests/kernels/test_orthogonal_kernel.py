@@ -1,0 +1,252 @@
+"""The orthogonal read's Triton kernels: against the definition in float64, and as compiled for sm_90."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from statelab.kernels.mlstm import mlstm
+from statelab.kernels.orthogonal_read import COEFFICIENTS, Factor, StraightThrough, orthogonal_read
+from tests.kernels.offline import MAXIMUM_SHARED, reports_of
+
+TOLERANCES = {
+    ("cubic", "bf16"): 4e-3,
+    ("cubic", "tf32"): 5e-4,
+    ("cubic", "bf16x3"): 3e-5,
+    ("quintic", "bf16x3"): 2e-3,
+    ("quintic", "bf16x6"): 2e-4,
+}
+"""Largest ‖error‖ / ‖tensor‖ of the read, the last memory and every gradient, rank-deficient first steps included."""
+
+Case = tuple[int, int, int, Factor, int, StraightThrough, str]
+"""Time, widths, factor, iterations, straight-through half, precision."""
+
+INTERPRETED: list[Case] = [
+    (5, 7, 9, "cubic", 5, "off", "tf32"),
+    (18, 17, 20, "cubic", 2, "off", "bf16x3"),
+    (4, 9, 9, "quintic", 3, "off", "bf16x6"),
+    (3, 9, 9, "cubic", 0, "off", "tf32"),
+    (3, 9, 9, "cubic", 1, "off", "tf32"),
+    (4, 9, 9, "cubic", 2, "forward", "tf32"),
+    (4, 9, 9, "quintic", 2, "backward", "tf32"),
+]
+ON_CARD: list[Case] = [
+    *((37, d, d, "cubic", 5, "off", "bf16") for d in (9, 16, 31, 32, 47, 48, 64)),
+    (130, 48, 48, "cubic", 5, "off", "bf16"),
+    (63, 48, 33, "cubic", 8, "off", "bf16"),
+    (130, 48, 48, "cubic", 5, "off", "bf16x3"),
+    (63, 32, 32, "cubic", 5, "off", "bf16x3"),
+    (130, 48, 48, "cubic", 5, "off", "tf32"),
+    (33, 16, 16, "quintic", 5, "off", "bf16x3"),
+    (33, 32, 32, "quintic", 5, "off", "bf16x6"),
+    (20, 32, 32, "cubic", 5, "forward", "bf16"),
+    (20, 32, 32, "cubic", 5, "backward", "bf16"),
+    (20, 32, 32, "cubic", 0, "off", "bf16"),
+]
+
+
+def draw(time: int, K: int, V: int, heads: int = 3) -> list[Tensor]:
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, dtype=torch.float64)
+
+    decay, gain = -normal(2, time, heads).exp() / 4, -normal(2, time, heads).abs()
+    shapes = [(2, time, heads, K), (2, time, heads, K), (2, time, heads, V)]
+    return [*(normal(*shape) for shape in shapes), decay, gain, normal(2, heads, K, V)]
+
+
+def defined(
+    inputs: Sequence[Tensor], factor: Factor, iterations: int, straight_through: StraightThrough
+) -> tuple[Tensor, Tensor]:
+    q, k, v, decay, gain, memory = inputs
+    reads = []
+    for t in range(q.shape[1]):
+        written = k[:, t].unsqueeze(-1) * v[:, t].unsqueeze(-2)
+        memory = decay[:, t].exp()[..., None, None] * memory + gain[:, t].exp()[..., None, None] * written
+        reads.append(
+            orthogonal_read(memory, q[:, t], iterations, factor=factor, straight_through=straight_through)
+        )
+    return torch.stack(reads, dim=1), memory
+
+
+def with_gradients(
+    outputs: tuple[Tensor, ...], inputs: Sequence[Tensor], weights: Sequence[Tensor]
+) -> list[Tensor]:
+    loss = sum((out * w.to(out)).sum() for out, w in zip(outputs, weights, strict=True))
+    assert isinstance(loss, Tensor)
+    return [*outputs, *torch.autograd.grad(loss, inputs)]
+
+
+def errors(case: Case, device: str, change: Any = None) -> list[float]:
+    time, K, V, factor, iterations, straight, precision = case
+    from statelab.kernels.orthogonal_read.scan import orthogonal_scan
+
+    torch.manual_seed(0)
+    drawn = [tensor.float().to(device) for tensor in draw(time, K, V)]
+    if change:
+        change(drawn)
+    wide = [tensor.double().requires_grad_() for tensor in drawn]
+    outputs = defined(wide, factor, iterations, straight)
+    weights = [torch.randn_like(out) for out in outputs]
+    wanted = with_gradients(outputs, wide, weights)
+    inputs = [tensor.requires_grad_() for tensor in drawn]
+    made = orthogonal_scan(*inputs, list(COEFFICIENTS[factor]), iterations, straight, precision)
+    got = with_gradients(made[:2], inputs, weights)
+    return [
+        float((a.double() - b).detach().norm() / b.detach().norm().clamp_min(1e-12))
+        for a, b in zip(got, wanted, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("case", INTERPRETED, ids=str)
+def test_it_is_the_definition(case: Case) -> None:
+    assert max(errors(case, "cpu")) < TOLERANCES.get((case[3], case[6]), 1e-5)
+
+
+def mlstm_inputs(time: int, dtype: torch.dtype, device: str) -> list[Tensor]:
+    q, k, v, forget, gate, C = (tensor.to(dtype).to(device) for tensor in draw(time, 9, 7, heads=2))
+    n, m = torch.randn(2, 2, 9, dtype=dtype, device=device), torch.randn(2, 2, dtype=dtype, device=device)
+    return [q, k, v, 3 * gate, 5 + 8 * forget, C, n, m]
+
+
+def run_mlstm(inputs: Sequence[Tensor], backend: Any, **options: Any) -> tuple[Tensor, ...]:
+    q, k, v, gate, forget, C, n, m = inputs
+    settings = {"read": "orthogonal", "iterations": 2, "read_precision": "bf16x6", **options}
+    h, state = mlstm(q, k, v, gate, forget, (C, n, m), backend=backend, **settings)
+    return h, *state
+
+
+@pytest.mark.parametrize("options", [{}, {"blend": 0.3}, {"normaliser": False}], ids=str)
+def test_an_mlstm_reads_with_it(options: dict[str, Any]) -> None:
+    """Output, last state and every gradient, the denominator's and the running maximum's too."""
+    torch.manual_seed(1)
+    inputs = mlstm_inputs(6, torch.float32, "cpu")
+    settings = {name: torch.tensor(value) if name == "blend" else value for name, value in options.items()}
+    wide = [tensor.double().requires_grad_() for tensor in inputs]
+    wide_settings = {k: v.double() if isinstance(v, Tensor) else v for k, v in settings.items()}
+    outputs = run_mlstm(wide, "reference", **wide_settings)
+    weights = [torch.randn_like(out) for out in outputs]
+    wanted = with_gradients(outputs, wide, weights)
+    narrow = [tensor.requires_grad_() for tensor in inputs]
+    got = with_gradients(run_mlstm(narrow, "triton", **settings), narrow, weights)
+    for a, b in zip(got, wanted, strict=True):
+        assert float((a.double() - b).detach().norm() / b.detach().norm()) < 1e-4
+
+
+def test_lanes_under_vmap_are_lone_runs() -> None:
+    torch.manual_seed(2)
+    lanes = [mlstm_inputs(3, torch.float32, "cpu") for _ in range(2)]
+    stacked = [torch.stack(tensors) for tensors in zip(*lanes, strict=True)]
+    together = torch.func.vmap(lambda *tensors: run_mlstm(tensors, "triton"))(*stacked)
+    for lane in range(2):
+        for got, wanted in zip(together, run_mlstm(lanes[lane], "triton"), strict=True):
+            torch.testing.assert_close(got[lane], wanted)
+
+
+def launch(widths: Sequence[int] = (48,), precision: str = "bf16", factor: Factor = "cubic") -> None:
+    from statelab.kernels.orthogonal_read.scan import orthogonal_scan, orthogonal_scan_backward
+
+    numbers = (list(COEFFICIENTS[factor]), 5, "off", precision)
+    for width in widths:
+        inputs = [tensor.float() for tensor in draw(17, width, width, heads=1)]
+        y, last, states = orthogonal_scan(*inputs, *numbers)
+        orthogonal_scan_backward(*inputs[:5], last, states, y, last, *numbers)
+
+
+def launch_narrow() -> None:
+    launch((16, 32), "bf16")
+    launch((32,), "bf16x3")
+    launch((32,), "tf32")
+
+
+def test_it_compiles_for_sm_90_with_its_matrices_in_registers() -> None:
+    reports = reports_of("tests.kernels.test_orthogonal_kernel:launch")
+    assert {report["name"] for report in reports} >= {"forward_kernel", "backward_kernel", "carry_kernel"}
+    for report in reports:
+        # The iterations' kernels; the last one, a thirtieth of the time, multiplies in bf16x6 and may spill.
+        assert report["stack"] <= (256 if report["name"] == "finish_kernel" else 32), report
+        assert report["shared"] <= 16 * 1024, report
+
+
+@pytest.mark.slow
+def test_narrow_ones_compile_without_a_stack() -> None:
+    for report in reports_of("tests.kernels.test_orthogonal_kernel:launch_narrow"):
+        assert report["stack"] <= (256 if report["name"] == "finish_kernel" else 32), report
+        assert report["shared"] <= MAXIMUM_SHARED, report
+
+
+def poison() -> None:
+    torch.full((2**28,), float("nan"), device="cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", ON_CARD, ids=str)
+def test_it_is_the_definition_on_a_card(case: Case) -> None:
+    poison()
+    assert max(errors(case, "cuda")) < TOLERANCES[case[3], case[6]]
+
+
+def no_memory(drawn: list[Tensor]) -> None:
+    drawn[5].zero_()
+
+
+def one_key(drawn: list[Tensor]) -> None:
+    drawn[1].copy_(drawn[1][:, :1].expand_as(drawn[1]))
+    drawn[5].zero_()
+
+
+def never_forgets(drawn: list[Tensor]) -> None:
+    drawn[3].mul_(1e-4)
+
+
+def forgets_at_once(drawn: list[Tensor]) -> None:
+    drawn[3].fill_(-60)
+    drawn[4].sub_(20)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("change", [no_memory, one_key, never_forgets, forgets_at_once])
+def test_it_is_the_definition_at_the_edges(change: Any) -> None:
+    poison()
+    found = errors((63, 48, 48, "cubic", 5, "off", "bf16"), "cuda", change)
+    # A gate that is shut has a gradient of next to nothing, made of differences: not compared relatively.
+    if change is forgets_at_once:
+        del found[5], found[6]
+    assert max(found) < 5e-3, found
+
+
+@pytest.mark.gpu
+def test_a_memory_of_zeros_reads_zeros() -> None:
+    from statelab.kernels.orthogonal_read.scan import orthogonal_scan
+
+    inputs = [tensor.float().cuda() for tensor in draw(17, 32, 32)]
+    inputs[2].zero_()
+    inputs[5].zero_()
+    for tensor in inputs:
+        tensor.requires_grad_()
+    y, *_ = orthogonal_scan(*inputs, list(COEFFICIENTS["cubic"]), 5, "off", "bf16")
+    gradients = torch.autograd.grad(y.sum(), inputs)
+    assert y.abs().max() == 0
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+
+@pytest.mark.gpu
+def test_a_captured_graph_replays_it() -> None:
+    from statelab.kernels.orthogonal_read.scan import orthogonal_scan
+
+    inputs = [tensor.float().cuda().requires_grad_() for tensor in draw(37, 32, 32)]
+
+    def step() -> list[Tensor]:
+        y, last, _ = orthogonal_scan(*inputs, list(COEFFICIENTS["cubic"]), 5, "off", "bf16")
+        return [y, last, *torch.autograd.grad(y.sum() + last.sum(), inputs)]
+
+    wanted = step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    graph.replay()
+    for a, b in zip(captured, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
