@@ -32,14 +32,23 @@ class GRUConfig(MixerConfig):
     gate: Annotated[bool, "multiply the states by SiLU of a projection of the input"] = True
     norm: Annotated[Literal["rms", "none"], "norm of the gated states before the output projection"] = "rms"
     init_std: Annotated[float, "standard deviation of the initial state weights"] = 0.02
+    gradient_clip: Annotated[float, "largest gradient of a state's entry at each step; 0 for none"] = 1.0
+    clip_at: Annotated[
+        Literal["total", "carried"], "clip all of a state's gradient, or what the next step sends back"
+    ] = "total"
+    backend: Annotated[
+        Literal["auto", "reference", "triton"], "how the recurrence is computed: by torch or by a kernel"
+    ] = "auto"
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.head_dim < 0:
             raise ValueError(f"gru: heads {self.heads} must be >= 1 and head_dim {self.head_dim} >= 0")
         if self.conv < 0 or self.conv == 1:
             raise ValueError(f"gru: conv {self.conv} must be 0 (none) or >= 2 taps")
-        if self.init_std < 0:
-            raise ValueError(f"gru: init_std {self.init_std} must be >= 0")
+        if self.init_std < 0 or self.gradient_clip < 0:
+            raise ValueError(
+                f"gru: init_std {self.init_std} and gradient_clip {self.gradient_clip} must be >= 0"
+            )
 
     def check(self, width: int) -> None:
         if not self.head_dim and width % self.heads:
@@ -56,10 +65,10 @@ class GRU(nn.Module):
     | g | output gate | `gate` |
     | W, W_r, W_f | state weights of each head, `[H, K, K]`, N(0, init_std²) | `state_weight` |
 
-    lm-engine has no biases and draws state weights from N(0, 0.02²), as here. We differ in that
-    projections start from torch.nn.Linear's U(±1/√D) instead of N(0, 0.02²), which suits the small
-    widths studied here, and in that `conv = 0`, `gate = False` and `norm = "none"` leave those parts
-    out; without convolution x gets no SiLU.
+    lm-engine has no biases, draws state weights from N(0, 0.02²) and clips states' gradients at 1, as here.
+    We differ in that projections start from torch.nn.Linear's U(±1/√D) instead of N(0, 0.02²), which suits
+    the small widths studied here, and in that `conv = 0`, `gate = False` and `norm = "none"` leave those
+    parts out; without convolution x gets no SiLU.
     """
 
     def __init__(self, config: GRUConfig, width: int, blocks: int = 1) -> None:
@@ -100,6 +109,9 @@ class GRU(nn.Module):
             self.reset_weight,
             self.forget_weight,
             h_BHK,
+            gradient_clip=self.config.gradient_clip or None,
+            clip_at=self.config.clip_at,
+            backend=self.config.backend,
         )
         h_BTI = h_BTHK.flatten(-2)
         if gate:

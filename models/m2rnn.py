@@ -43,6 +43,9 @@ class M2RNNConfig(MixerConfig):
     clip_at: Annotated[
         Literal["total", "carried"], "clip all of a state's gradient, or what the next step sends back"
     ] = "total"
+    backend: Annotated[
+        Literal["auto", "reference", "triton"], "how the recurrence is computed: by torch or by a kernel"
+    ] = "auto"
 
     def __post_init__(self) -> None:
         if min(self.heads, self.qk_heads, self.key_dim) < 1 or self.value_dim < 0:
@@ -123,6 +126,7 @@ class M2RNN(nn.Module):
             S_BHKV,
             gradient_clip=config.gradient_clip or None,
             clip_at=config.clip_at,
+            backend=config.backend,
         )
         if config.residual:
             y_BTHV = y_BTHV + self.D * v_BTHV

@@ -35,6 +35,9 @@ class RNNConfig(MixerConfig):
     clip_at: Annotated[
         Literal["total", "carried"], "clip all of a state's gradient, or what the next step sends back"
     ] = "total"
+    backend: Annotated[
+        Literal["auto", "reference", "triton"], "how the recurrence is computed: by torch or by a kernel"
+    ] = "auto"
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.head_dim < 0:
@@ -95,6 +98,7 @@ class RNN(nn.Module):
             h_BHK,
             gradient_clip=self.config.gradient_clip or None,
             clip_at=self.config.clip_at,
+            backend=self.config.backend,
         )
         h_BTI = h_BTHK.flatten(-2)
         if gate:

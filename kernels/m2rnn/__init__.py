@@ -11,6 +11,7 @@ from torch import Tensor
 from statelab.kernels.clip import ClipAt, check_clip
 from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
 from statelab.kernels.m2rnn.reference import reference
+from statelab.kernels.precision import Precision, choose_precision
 
 
 def m2rnn(
@@ -23,6 +24,7 @@ def m2rnn(
     *,
     gradient_clip: float | None = None,
     clip_at: ClipAt = "total",
+    precision: Precision = "auto",
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Outputs `y [B, T, H, V]`, in the dtype of `v`, and the last state `[B, H, K, V]`, in float32 or wider.
@@ -35,8 +37,9 @@ def m2rnn(
     clamps the gradient of every S, entry by entry, to [−c, c]: all of it (`clip_at="total"`) or what the
     next step sends back, before that of y is added (`"carried"`). Gradients are those of the equations; the
     paper's Algorithm 2 is not (it drops what future steps send back). `state` None starts from zeros.
-    The state enters through tanh, so there is no parallel form: `backend` is "auto" or "reference".
-    Raises ValueError for shapes that do not fit together and for a clip of 0 or less.
+    The state enters through tanh, so no form is parallel in time: `backend` is "reference" or "triton", a
+    kernel with W and the state on chip (value widths up to 128), or "auto". `precision` is that of the kernel's
+    products. Raises ValueError for shapes that do not fit together and for a clip of 0 or less.
     """
     sizes = check_shapes(
         "m2rnn",
@@ -50,9 +53,17 @@ def m2rnn(
     if sizes["H"] % sizes["G"]:
         raise ValueError(f"m2rnn: {sizes['H']} heads cannot be split evenly over {sizes['G']} groups")
     check_clip("m2rnn", gradient_clip, clip_at)
-    choose_backend("m2rnn", backend, ("reference",))
+    limit = None if sizes["V"] <= 128 else f"takes value widths up to 128, got {sizes['V']}"
+    tensors = (v_BTHV, q_BTGK, k_BTGK, forget_BTH, weight_HVV, state_BHKV)
+    chosen = choose_backend("m2rnn", backend, ("reference", "triton"), *tensors, limit=limit, proven=False)
+    products = choose_precision("m2rnn", precision, v_BTHV)
     if state_BHKV is None:
         state_BHKV = widen(v_BTHV).new_zeros([sizes[letter] for letter in "BHKV"])
+    if chosen == "triton":
+        from statelab.kernels.m2rnn.recurrent import recurrent
+
+        inputs = (q_BTGK, k_BTGK, v_BTHV, forget_BTH, weight_HVV, widen(state_BHKV))
+        return recurrent(*inputs, gradient_clip, clip_at, products)
     y_BTHV, state_BHKV = reference(
         widen(q_BTGK),
         widen(k_BTGK),

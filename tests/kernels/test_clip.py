@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from statelab.kernels.clip import ClipAt
+from statelab.kernels.gru import gru
 from statelab.kernels.m2rnn import m2rnn
 from statelab.kernels.rnn import rnn
-from tests.kernels.cases import B, H, K, V, assert_near, draw_m2rnn, draw_rnn, normal, weighted
+from tests.kernels.cases import B, H, K, V, assert_near, draw_gru, draw_m2rnn, draw_rnn, normal, weighted
 
 PLACES: tuple[ClipAt, ...] = ("total", "carried")
 each_place = pytest.mark.parametrize("at", PLACES)
@@ -96,6 +97,23 @@ def test_m2rnn_is_backpropagation_by_hand(bound: float | None, at: ClipAt) -> No
     assert_near(got, m2rnn_by_hand([tensor.detach() for tensor in inputs], u, last, bound, at), 1e-13)
 
 
+@each_place
+@each_bound
+def test_gru_is_single_steps_with_a_hook_on_their_state(bound: float | None, at: ClipAt) -> None:
+    inputs = [tensor.requires_grad_() for tensor in draw_gru(9)]
+    u, last = normal(B, 9, H, K), normal(B, H, K)
+    got = gradients(gru(*inputs, gradient_clip=bound, clip_at=at), inputs, (u, last))
+    *along, weight, reset_weight, forget_weight, carried = inputs
+    loss = torch.zeros((), dtype=torch.float64)
+    for t in range(9):
+        step = [tensor[:, t : t + 1] for tensor in along]
+        h = gru(*[*step, weight, reset_weight, forget_weight, carried])[1]
+        carried = h.view_as(h)
+        (h if at == "total" else carried).register_hook(lambda gradient: clamp(gradient, bound))
+        loss = loss + (h * u[:, t]).sum()
+    assert_near(got, torch.autograd.grad(loss + (carried * last).sum(), inputs), 1e-13)
+
+
 @pytest.mark.parametrize(("at", "wanted"), [("total", 0.5), ("carried", 3.5)])
 def test_one_number_by_hand(at: ClipAt, wanted: float) -> None:
     """h₁ = tanh(x₁) = 0, h₂ = tanh(2 h₁) = 0, loss 3 y₁ + 4 y₂: 3 from the readout and, clipped, from h₂.
@@ -109,24 +127,27 @@ def test_one_number_by_hand(at: ClipAt, wanted: float) -> None:
     assert float(gradient[0, 0]) == wanted
 
 
+def op_of(inputs: Sequence[Tensor]) -> Any:
+    return {3: rnn, 6: m2rnn, 7: gru}[len(inputs)]
+
+
 def run(inputs: Sequence[Tensor], at: ClipAt) -> tuple[Tensor, ...]:
-    op: Any = m2rnn if len(inputs) == 6 else rnn
-    answer: tuple[Tensor, ...] = op(*inputs, gradient_clip=0.05, clip_at=at)
+    answer: tuple[Tensor, ...] = op_of(inputs)(*inputs, gradient_clip=0.05, clip_at=at)
     return answer
 
 
-DRAWS = pytest.mark.parametrize("draw", [draw_rnn, draw_m2rnn(1)], ids=["rnn", "m2rnn"])
+DRAWS = pytest.mark.parametrize("draw", [draw_gru, draw_rnn, draw_m2rnn(1)], ids=["gru", "rnn", "m2rnn"])
 
 
 @each_place
 @DRAWS
 def test_pieces_are_clipped_where_the_whole_is(draw: Any, at: ClipAt) -> None:
     inputs = [tensor.requires_grad_() for tensor in draw(12)]
-    along = len(inputs) - 2
+    along = sum(tensor.ndim > 2 and tensor.shape[:2] == (B, 12) for tensor in inputs)
     outputs, state = [], inputs[-1]
     for start, stop in ((0, 1), (1, 7), (7, 12)):
         piece = [tensor[:, start:stop] for tensor in inputs[:along]]
-        y, state = run([*piece, inputs[along], state], at)
+        y, state = run([*piece, *inputs[along:-1], state], at)
         outputs.append(y)
     cut = torch.autograd.grad(weighted((torch.cat(outputs, dim=1), state)), inputs)
     assert_near(cut, torch.autograd.grad(weighted(run(inputs, at)), inputs), 1e-13)
@@ -156,6 +177,5 @@ def test_lanes_under_vmap_are_clipped_alone(draw: Any, at: ClipAt) -> None:
 )
 def test_what_cannot_clip_is_refused(draw: Any, options: dict[str, Any], message: str) -> None:
     inputs = draw(3)
-    op: Any = m2rnn if len(inputs) == 6 else rnn
     with pytest.raises(ValueError, match=message):
-        op(*inputs, **options)
+        op_of(inputs)(*inputs, **options)

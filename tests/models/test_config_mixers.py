@@ -70,7 +70,8 @@ def test_a_choice_is_shown_with_its_values() -> None:
     [
         ("gru", {"heads": 0}, "heads 0 must be >= 1"),
         ("gru", {"conv": 1}, "conv 1 must be 0"),
-        ("gru", {"init_std": -1.0}, "init_std -1.0 must be >= 0"),
+        ("gru", {"init_std": -1.0}, "init_std -1.0 and gradient_clip 1.0 must be >= 0"),
+        ("gru", {"gradient_clip": -1.0}, "gradient_clip -1.0 must be >= 0"),
         ("rnn", {"head_dim": -1}, "head_dim -1 >= 0"),
         ("rnn", {"conv": 1}, "conv 1 must be 0"),
         ("rnn", {"gradient_clip": -1.0}, "gradient_clip -1.0 must be >= 0"),
