@@ -12,6 +12,7 @@ from torch import Tensor
 from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
 from statelab.kernels.delta_product.chunk import chunk
 from statelab.kernels.delta_product.reference import reference
+from statelab.kernels.precision import Precision, choose_precision
 
 
 def delta_product(
@@ -24,6 +25,7 @@ def delta_product(
     *,
     scale: float | None = None,
     backend: Backend = "auto",
+    precision: Precision = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Outputs `o [B, T, H, V]`, in the dtype of `v`, and the last state `[B, H, K, V]`, in float32 or wider.
 
@@ -32,8 +34,8 @@ def delta_product(
     Siems et al. 2025 (arXiv 2502.10297, section 3, gated): their n_h is J, their S our Sᵀ. A step's
     transition e^g Π (I − β_j k_j k_jᵀ) is a product of generalised Householder matrices: with J of them it can
     permute J + 1 axes. `log_decay` None is no decay. `scale` None is K^−½. `state` None starts from
-    zeros. J = 1 is `delta_rule`. `chunk` is the delta rule's own, over T·J steps. Raises ValueError for
-    shapes that do not fit together.
+    zeros. J = 1 is `delta_rule`. `chunk` is the delta rule's own, over T·J steps, and so is `triton`, for K up
+    to 128 and J up to 32. Raises ValueError for shapes that do not fit together.
     """
     sizes = check_shapes(
         "delta_product",
@@ -46,14 +48,24 @@ def delta_product(
     )
     if not sizes["J"]:
         raise ValueError("delta_product: needs at least one factor, got J = 0")
-    chosen = choose_backend("delta_product", backend, ("reference", "chunk"))
+    products = choose_precision("delta_product", precision, v_BTJHV)
+    inputs = (q_BTHK, k_BTJHK, v_BTJHV, log_decay_BTH, beta_BTJH, state_BHKV)
+    chosen = choose_backend(
+        "delta_product", backend, ("reference", "chunk", "triton"), *inputs, limit=_limit(sizes)
+    )
+    scale = sizes["K"] ** -0.5 if scale is None else scale
+    if log_decay_BTH is None:
+        log_decay_BTH = widen(beta_BTJH).new_zeros([sizes[letter] for letter in "BTH"])
+    if chosen == "triton":
+        from statelab.kernels.delta_rule.tiles import tiles
+
+        start_BHKV = None if state_BHKV is None else widen(state_BHKV)
+        return tiles(q_BTHK, k_BTJHK, v_BTJHV, log_decay_BTH, beta_BTJH, start_BHKV, scale, products)
     run = reference if chosen == "reference" else partial(chunk, fresh=state_BHKV is None)
     if state_BHKV is None:
         state_BHKV = widen(v_BTJHV).new_zeros([sizes[letter] for letter in "BHKV"])
-    if log_decay_BTH is None:
-        log_decay_BTH = widen(beta_BTJH).new_zeros([sizes[letter] for letter in "BTH"])
     wide = (
-        widen(q_BTHK) * (sizes["K"] ** -0.5 if scale is None else scale),
+        widen(q_BTHK) * scale,
         widen(k_BTJHK),
         widen(v_BTJHV),
         widen(log_decay_BTH),
@@ -62,3 +74,9 @@ def delta_product(
     )
     o_BTHV, state_BHKV = run(*wide)
     return o_BTHV.to(v_BTJHV.dtype), state_BHKV
+
+
+def _limit(sizes: dict[str, int]) -> str | None:
+    if sizes["K"] > 128:
+        return f"takes key widths up to 128, got {sizes['K']}"
+    return None if sizes["J"] <= 32 else f"takes up to 32 factors, got {sizes['J']}"

@@ -12,6 +12,7 @@ from torch import Tensor
 from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
 from statelab.kernels.delta_rule.chunk import chunk
 from statelab.kernels.delta_rule.reference import reference
+from statelab.kernels.precision import Precision, choose_precision
 
 
 def delta_rule(
@@ -24,6 +25,7 @@ def delta_rule(
     *,
     scale: float | None = None,
     backend: Backend = "auto",
+    precision: Precision = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Outputs `o [B, T, H, V]`, in the dtype of `v`, and the last state `[B, H, K, V]`, in float32 or wider.
 
@@ -32,7 +34,9 @@ def delta_rule(
     Yang et al. 2024 (arXiv 2412.06464, eq. 10): their S is our Sᵀ, α is e^g with g = `log_decay`. A
     step's transition e^g (I − β k kᵀ) has the eigenvalues e^g and, along k, e^g (1 − β ‖k‖²): keys are
     used as given. `scale` None is K^−½. `state` None starts from zeros. `chunk` is their WY form
-    (section 3.3), any T. Raises ValueError for shapes that do not fit together.
+    (section 3.3), any T, and `triton` the same on a GPU, with products in `precision` (`kernels.precision`) and
+    the triangular system to 2e-5 or better, for K up to 128; log decays below −120, −∞ too, are there decays of
+    0. Raises ValueError for shapes that do not fit together.
     """
     sizes = check_shapes(
         "delta_rule",
@@ -43,12 +47,24 @@ def delta_rule(
         beta=(beta_BTH, "B T H"),
         state=(state_BHKV, "B H K V"),
     )
-    chosen = choose_backend("delta_rule", backend, ("reference", "chunk"))
+    products = choose_precision("delta_rule", precision, v_BTHV)
+    limit = None if sizes["K"] <= 128 else f"takes key widths up to 128, got {sizes['K']}"
+    inputs = (q_BTHK, k_BTHK, v_BTHV, log_decay_BTH, beta_BTH)
+    chosen = choose_backend(
+        "delta_rule", backend, ("reference", "chunk", "triton"), *inputs, state_BHKV, limit=limit
+    )
+    scale = sizes["K"] ** -0.5 if scale is None else scale
+    if chosen == "triton":
+        from statelab.kernels.delta_rule.tiles import tiles
+
+        one_BT1H = (k_BTHK.unsqueeze(2), v_BTHV.unsqueeze(2), log_decay_BTH, beta_BTH.unsqueeze(2))
+        start_BHKV = None if state_BHKV is None else widen(state_BHKV)
+        return tiles(q_BTHK, *one_BT1H, start_BHKV, scale, products)
     run = reference if chosen == "reference" else partial(chunk, fresh=state_BHKV is None)
     if state_BHKV is None:
         state_BHKV = widen(v_BTHV).new_zeros([sizes[letter] for letter in "BHKV"])
     wide = (
-        widen(q_BTHK) * (sizes["K"] ** -0.5 if scale is None else scale),
+        widen(q_BTHK) * scale,
         widen(k_BTHK),
         widen(v_BTHV),
         widen(log_decay_BTH),

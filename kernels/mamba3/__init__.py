@@ -6,6 +6,7 @@ A rotated pairs of state channels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -14,6 +15,8 @@ from torch import Tensor
 from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
 from statelab.kernels.mamba3.chunk import chunk
 from statelab.kernels.mamba3.reference import State, reference
+from statelab.kernels.precision import Precision, choose_precision
+from statelab.kernels.ssd import kernel_limit, ssd
 
 STATE = ("B H A", "B R H N", "B R H P", "B H P N")
 """The shapes of a state's parts φ, B̄, x and h."""
@@ -30,6 +33,7 @@ def mamba3(
     state: State | None = None,
     *,
     backend: Backend = "auto",
+    precision: Precision = "auto",
 ) -> tuple[Tensor, State]:
     """Outputs `y [B, T, R, H, P]`, in the dtype of `x`, and the last state (φ, B̄, x, h), in float32 or wider.
 
@@ -41,7 +45,8 @@ def mamba3(
     R(φ) turns the pairs (2i, 2i + 1) of the first 2A state channels by +φ, the others not at all. `weight` None
     is λ = 1; `angle` None rotates nothing. `state` None starts from zeros; a part that nothing needs is ().
     Shapes: φ `[B, H, A]`, B̄ `[B, R, H, N]`, x `[B, R, H, P]`, h `[B, H, P, N]`.
-    `chunk` folds rotation and trapezoid into `kernels.ssd`, exact up to rounding.
+    `chunk` folds rotation and trapezoid into `kernels.ssd`, exact up to rounding; `triton` is that over its
+    kernel, with its products in `precision`. Phases are float32 or wider in all.
     Raises ValueError for shapes that do not fit together.
     """
     parts = (
@@ -68,8 +73,18 @@ def mamba3(
         () if not need else zeros(wide_x_BTRHP, sizes, axes) if part is None else widen(part)
         for need, part, axes in zip(needed, parts, STATE, strict=True)
     )
-    chosen = choose_backend("mamba3", backend, ("reference", "chunk"))
-    run = reference if chosen == "reference" else partial(chunk, fresh=state is None)
+    products = choose_precision("mamba3", precision, x_BTRHP)
+    limit = kernel_limit(sizes["N"], products)
+    inputs = (x_BTRHP, log_decay_BTH, step_BTH, write_BTRHN, read_BTRHN, weight_BTH, angle_BTHA, *parts)
+    chosen = choose_backend("mamba3", backend, ("reference", "chunk", "triton"), *inputs, limit=limit)
+    run: Callable[..., tuple[Tensor, State]] = reference
+    if chosen == "chunk":
+        run = partial(chunk, fresh=state is None)
+    elif chosen == "triton":
+        scan = partial(ssd, backend="triton", precision=cast(Precision, products))
+        run = partial(
+            chunk, fresh=state is None, scan=scan, dtype=x_BTRHP.dtype if products == "bf16" else None
+        )
     y_BTRHP, after = run(
         wide_x_BTRHP,
         widen(log_decay_BTH),

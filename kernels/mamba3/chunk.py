@@ -13,6 +13,8 @@ added at the end.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,8 +35,13 @@ def chunk(
     state: State,
     *,
     fresh: bool = False,
+    scan: Callable[..., tuple[Tensor, Tensor]] = partial(ssd, backend="chunk"),  # noqa: B008
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, State]:
-    """See `mamba3`; every tensor has the state's dtype. `fresh`: the state is zeros, and need not be read."""
+    """See `mamba3`; every tensor has the state's dtype. `fresh`: the state is zeros, and need not be read.
+
+    `scan` is Mamba-2's recurrence, over inputs in `dtype` (None: the state's).
+    """
     phase_BHA, before_BRHN, x_before_BRHP, h_BHPN = state
     ranks = x_BTRHP.shape[2]
     if angle_BTHA is not None:
@@ -55,13 +62,10 @@ def chunk(
 
     decay_BTRH = F.pad(log_decay_BTH.unsqueeze(2), (0, 0, 0, ranks - 1))
     scaled_BTRHP = x_BTRHP * scale_BTH[:, :, None, :, None]
-    y_BSHP, h_BHPN = ssd(
-        scaled_BTRHP.flatten(1, 2),
-        decay_BTRH.flatten(1, 2),
-        write_BTRHN.flatten(1, 2),
-        read_BTRHN.flatten(1, 2),
-        None if fresh else h_BHPN,
+    x_BSHP, write_BSHN, read_BSHN = (
+        tensor.to(dtype or tensor.dtype).flatten(1, 2) for tensor in (scaled_BTRHP, write_BTRHN, read_BTRHN)
     )
+    y_BSHP, h_BHPN = scan(x_BSHP, decay_BTRH.flatten(1, 2), write_BSHN, read_BSHN, None if fresh else h_BHPN)
     y_BTRHP = y_BSHP.unflatten(1, (-1, ranks))
     if ranks > 1 or weight_BTH is not None:
         y_BTRHP = y_BTRHP + _own_step(x_BTRHP, own_BTH, scale_BTH, write_BTRHN, read_BTRHN)
@@ -72,6 +76,9 @@ def _own_step(
     x_BTRHP: Tensor, own_BTH: Tensor, scale_BTH: Tensor, write_BTRHN: Tensor, read_BTRHN: Tensor
 ) -> Tensor:
     """What a step's output must see of its own step, less what it has seen."""
+    if x_BTRHP.shape[2] == 1:
+        seen_BT1H = (read_BTRHN * write_BTRHN).sum(dim=-1)
+        return ((own_BTH - scale_BTH).unsqueeze(2) * seen_BT1H).unsqueeze(-1) * x_BTRHP
     # [B, T, H, O, N] @ [B, T, H, N, I] -> [B, T, H, O, I]
     seen_BTHOI = read_BTRHN.transpose(2, 3) @ write_BTRHN.movedim(2, -1)
     ranks = x_BTRHP.shape[2]

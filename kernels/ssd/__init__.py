@@ -10,6 +10,7 @@ from functools import partial
 from torch import Tensor
 
 from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
+from statelab.kernels.precision import Precision, choose_precision
 from statelab.kernels.ssd.chunk import chunk
 from statelab.kernels.ssd.reference import reference
 
@@ -22,6 +23,7 @@ def ssd(
     state_BHPN: Tensor | None = None,
     *,
     backend: Backend = "auto",
+    precision: Precision = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Outputs `y [B, T, H, P]`, in the input's dtype, and the last state `[B, H, P, N]`, in float32 or wider.
 
@@ -29,8 +31,9 @@ def ssd(
 
     Dao and Gu 2024 (arXiv 2405.21060, eq. 2 with scalar-identity A): `x` is their Δ·x, `log_decay` log a
     = Δ·A (at most 0), `write` B, `read` C. Heads are split evenly over the G groups, neighbours
-    together. `state` None starts from zeros. `chunk` is their section 6, exact up to rounding, any T.
-    Raises ValueError for shapes that do not fit together.
+    together. `state` None starts from zeros. `chunk` is their section 6, exact up to rounding, any T, and
+    `triton` the same on a GPU, with products in `precision` (`kernels.precision`), for N up to 128; log decays
+    below −120, −∞ too, are there decays of 0. Raises ValueError for shapes that do not fit together.
     """
     sizes = check_shapes(
         "ssd",
@@ -42,10 +45,31 @@ def ssd(
     )
     if sizes["H"] % sizes["G"]:
         raise ValueError(f"ssd: {sizes['H']} heads cannot be split evenly over {sizes['G']} groups")
-    chosen = choose_backend("ssd", backend, ("reference", "chunk"))
+    products = choose_precision("ssd", precision, x_BTHP)
+    limit = kernel_limit(sizes["N"], products)
+    inputs = (x_BTHP, log_decay_BTH, write_BTGN, read_BTGN)
+    chosen = choose_backend(
+        "ssd", backend, ("reference", "chunk", "triton"), *inputs, state_BHPN, limit=limit
+    )
+    if chosen == "triton":
+        from statelab.kernels.ssd.tiles import tiles
+
+        return tiles(*inputs, None if state_BHPN is None else widen(state_BHPN), products)
     run = reference if chosen == "reference" else partial(chunk, fresh=state_BHPN is None)
     if state_BHPN is None:
         state_BHPN = widen(x_BTHP).new_zeros([sizes[letter] for letter in "BHPN"])
     wide = (widen(x_BTHP), widen(log_decay_BTH), widen(write_BTGN), widen(read_BTGN), widen(state_BHPN))
     y_BTHP, state_BHPN = run(*wide)
     return y_BTHP.to(x_BTHP.dtype), state_BHPN
+
+
+def kernel_limit(states: int, precision: str) -> str | None:
+    """What the Triton kernel cannot do of a state width and precision, as a sentence's predicate.
+
+    128 states are right on an H200 in bf16x6; in bf16, compiled by Triton 3.6 with 8 warps, they are not.
+    """
+    if states > 128:
+        return f"takes state widths up to 128, got {states}"
+    if states > 64 and precision not in ("bf16x6", "ieee"):
+        return f"takes state widths up to 64 in {precision}, got {states}; precision 'bf16x6' goes to 128"
+    return None

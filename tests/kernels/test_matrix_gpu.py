@@ -1,0 +1,100 @@
+"""The Triton kernels of ssd, Mamba-3 and the delta rule on a GPU: every configuration of tiles has its own check."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from statelab.kernels.ssd import kernel_limit
+from tests.kernels.matrix import OPS, TOLERANCES, compare, total, with_gradients
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [
+    pytest.param(63, 16, 16, id="T63-K16-V16"),
+    pytest.param(130, 32, 64, id="T130-K32-V64"),
+    pytest.param(257, 47, 48, id="T257-K47-V48"),
+    pytest.param(130, 64, 64, id="T130-K64-V64"),
+    pytest.param(257, 64, 130, id="T257-K64-V130"),
+    pytest.param(100, 128, 64, id="T100-K128-V64"),
+    pytest.param(7, 9, 7, id="T7-K9-V7"),
+]
+"""Each tile of keys, values and steps that a plan chooses, most not filled."""
+
+KERNELS = ["delta_rule", "ssd"]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32", "bf16x6"])
+@pytest.mark.parametrize(("time", "keys", "values"), SHAPES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_numbers(name: str, time: int, keys: int, values: int, precision: str) -> None:
+    """Outputs, last state and every gradient against the definition in float64, on poisoned memory."""
+    if name == "ssd" and kernel_limit(keys, precision):
+        pytest.skip("refused: see kernel_limit")
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    inputs = OPS[name].inputs(2, time, 3, keys, values, dtype=dtype, device="cuda")
+    compare(OPS[name], inputs, precision)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16x3", "ieee"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_numbers_in_rarer_precisions_of_float32(name: str, precision: str) -> None:
+    inputs = OPS[name].inputs(2, 130, 3, 32, 32, dtype=torch.float32, device="cuda")
+    compare(OPS[name], inputs, precision)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16x6"])
+@pytest.mark.parametrize(
+    "name", ["delta_product_2", "delta_product_3", "mamba3_mimo", "mamba3_siso", "ssd_one_group"]
+)
+def test_numbers_of_what_is_built_on_them(name: str, precision: str) -> None:
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    inputs = OPS[name].inputs(2, 77, 4, 32, 48, dtype=dtype, device="cuda")
+    compare(OPS[name], inputs, precision)
+
+
+@pytest.mark.parametrize("name", ["delta_product_2", "delta_rule", "ssd_one_group"])
+def test_gradients_are_the_same_to_the_last_bit(name: str) -> None:
+    inputs = OPS[name].inputs(3, 200, 4, 64, 130, dtype=torch.bfloat16, device="cuda")
+    once, again = (with_gradients(OPS[name], inputs, backend="triton") for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(once, again, strict=True))
+
+
+@pytest.mark.parametrize("name", ["delta_product_2", "delta_rule", "ssd_one_group"])
+def test_compiled_lanes_in_a_graph_are_lone_runs(name: str) -> None:
+    """Three lanes under vmap and torch.compile, forward and backward captured in a CUDA graph and replayed."""
+    op = OPS[name]
+    lanes = [op.inputs(2, 70, 2, 32, 32, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
+    leaves = [torch.stack(tensors).requires_grad_() for tensors in zip(*lanes, strict=True)]
+    run = torch.compile(torch.func.vmap(lambda *inputs: op.run(*inputs, backend="triton")), fullgraph=True)
+
+    def step() -> list[torch.Tensor]:
+        outputs = run(*leaves)
+        losses = [total([output[lane] for output in outputs]) for lane in range(3)]
+        return [*outputs, *torch.autograd.grad(losses, leaves)]
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        got = step()
+    graph.replay()
+    torch.cuda.synchronize()
+    for lane in range(3):
+        for one, other in zip(got, with_gradients(op, lanes[lane], backend="triton"), strict=True):
+            error = (one[lane].double() - other.double()).abs().max() / other.double().abs().max()
+            assert error.item() <= TOLERANCES["bf16"] / 10
+
+
+def test_more_sequences_than_one_grid_axis_counts() -> None:
+    """70,000 rows and heads, beyond the 65,535 of a grid's later axes."""
+    inputs = OPS["delta_rule"].inputs(17_500, 3, 4, 8, 8, dtype=torch.float32, device="cuda")
+    compare(OPS["delta_rule"], inputs, "bf16x6")
