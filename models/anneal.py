@@ -12,8 +12,8 @@ from torch import Tensor
 from statelab.models.settings import Anneal
 
 
-def blend_at(anneal: Anneal, step: int, gated_at_R: Tensor) -> Tensor:
-    """α `[R]` of each lane at a step, float32: 1, then a line down to `anneal.end`, then that.
+def blend_at(anneal: Anneal, step: int | Tensor, gated_at_R: Tensor) -> Tensor:
+    """α `[R]` of each lane at a step, a number or int64 `[]`, float32: 1, then a line down to `anneal.end`, then that.
 
     The line begins `dwell` steps after step `start` or, with a gate, after the step `gated_at` of the lane's first
     evaluation at or above it (-1 where there was none: α stays 1), and takes `span` steps.

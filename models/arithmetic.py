@@ -26,15 +26,21 @@ def check_arithmetic(arithmetic: Arithmetic, device: torch.device) -> None:
 
 @contextmanager
 def arithmetic_of(arithmetic: Arithmetic, device: torch.device) -> Iterator[None]:
-    """Products in `arithmetic` within the block.
+    """A forward pass in `arithmetic` within the block; its backward pass belongs in `products_of`.
 
     float32: IEEE products. tf32: 10-bit mantissa operands, float32 sums. bf16: torch's autocast rules. float64:
     the weights' own type.
     """
+    with products_of(arithmetic), torch.autocast(device.type, torch.bfloat16, enabled=arithmetic == "bf16"):
+        yield
+
+
+@contextmanager
+def products_of(arithmetic: Arithmetic) -> Iterator[None]:
+    """Matrix products of float32 in `arithmetic` within the block, whichever thread computes them."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arithmetic == "tf32"
     try:
-        with torch.autocast(device.type, torch.bfloat16, enabled=arithmetic == "bf16"):
-            yield
+        yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

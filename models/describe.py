@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, fields
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from statelab.models import MIXERS
 from statelab.models.config import config_class
@@ -12,12 +12,13 @@ from statelab.models.config import config_class
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A field of a mixer's config: `kind` is its type as written, `help` what it does."""
+    """A field of a config: `kind` is its type as written, or its values where `is_choice`; `help` what it does."""
 
     name: str
     kind: str
     default: Any
     help: str
+    is_choice: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,24 +41,23 @@ def describe_mixer(name: str) -> Description:
     made = config_class(name)
     summary, _, rest = (inspect.getdoc(made) or "").partition("\n")
     source = " ".join(rest.partition("Source:")[2].split())
-    hints = get_type_hints(made, include_extras=True)
-    options = (
-        Option(
-            name=field.name,
-            kind=_kind(hints[field.name]),
-            default=field.default,
-            help=_help(hints, field.name),
-        )
-        for field in fields(made)
+    return Description(name=name, summary=summary, source=source, options=options_with_help(made))
+
+
+def options_with_help(source: type) -> tuple[Option, ...]:
+    """The fields of a dataclass of a mixer or task, each an `Annotated[type, "what it does"]`."""
+    hints = get_type_hints(source, include_extras=True)
+    return tuple(_option(field.name, hints[field.name], field.default) for field in fields(source))
+
+
+def _option(name: str, hint: Any, default: Any) -> Option:
+    bare, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    choices = get_args(bare)
+    kind = " | ".join(repr(choice) for choice in choices) if choices else str(getattr(bare, "__name__", bare))
+    return Option(
+        name=name,
+        kind=kind,
+        default=default,
+        help=str(notes[0]) if notes else "",
+        is_choice=get_origin(bare) is Literal,
     )
-    return Description(name=name, summary=summary, source=source, options=tuple(options))
-
-
-def _kind(hint: Any) -> str:
-    bare = hint.__origin__
-    choices = getattr(bare, "__args__", ())
-    return " | ".join(repr(choice) for choice in choices) if choices else str(bare.__name__)
-
-
-def _help(hints: dict[str, Any], name: str) -> str:
-    return str(hints[name].__metadata__[0])

@@ -125,10 +125,14 @@ class Evaluation:
         lengths = self._lengths(test)
         edges = [rows * i // len(lengths) for i in range(len(lengths) + 1)]
         for length, first, end in zip(lengths, edges, edges[1:], strict=False):
-            size = max(1, self._tokens // length)
+            size = self.rows_of_piece(length)
             for start in range(first, end, size):
                 count = min(size, end - start)
                 yield Piece(length, start, count, test if start + count == rows else None)
+
+    def rows_of_piece(self, length: int) -> int:
+        """Rows of a piece at one length, at most."""
+        return max(1, self._tokens // length)
 
     def _lengths(self, test: Span) -> list[int]:
         if test.shortest == test.length:

@@ -7,31 +7,30 @@ step does not matter. The loader yields step numbers alone: rows are made on the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from statelab.models.anneal import blend_at, gated
+from statelab.models.anneal import gated
 from statelab.models.arithmetic import arithmetic_of, check_arithmetic, parameter_dtype
 from statelab.models.backbone import Backbone
-from statelab.models.blend import blend_buffers, set_blend
 from statelab.models.chunks import Chunk, Chunks
 from statelab.models.config import ModelConfig
 from statelab.models.evaluation import Counts, Evaluation, Measurement, Piece, Span
-from statelab.models.metrics import finite_lanes, lane_losses
-from statelab.models.optimiser import LaneAdamW, lane_norms
+from statelab.models.execution import Execution
+from statelab.models.lane_steps import LaneSteps
+from statelab.models.optimiser import LaneAdamW
 from statelab.models.population import Population
 from statelab.models.settings import EvaluationSettings, Lane, TrainingSettings
+from statelab.models.steps import Steps
 from statelab.models.stream import Stream
-from statelab.tasks.batch import Batch
 from statelab.tasks.rows import Split
 from statelab.tasks.task import Task
 
 
-class Learner(LightningModule):
+class Learner(LaneSteps, LightningModule):
     """R lanes of one cell: a task, a model, and each lane's seed and optimiser numbers.
 
     Use with `Trainer(max_epochs=1, val_check_interval=1)` and the loaders it brings. After `fit`, `evaluations`
@@ -65,6 +64,10 @@ class Learner(LightningModule):
         self.lane_ids: list[str] | None = None
         self.seconds = 0.0
         """Time spent on training so far, kept in checkpoints."""
+        self.execution = Execution.from_environment()
+        self.way = "eager"
+        """How the steps so far were made: eager, compiled, captured, or both."""
+        self._steps: Steps | None = None
         self._counts = Counts()
         self.alive_R: Tensor
         self.diverged_at_R: Tensor
@@ -80,48 +83,46 @@ class Learner(LightningModule):
         self.seed_of_lane_R: Tensor
         self.register_buffer("seeds_S", seeds_S, persistent=False)
         self.register_buffer("seed_of_lane_R", of_lane_R, persistent=False)
+        self._set_blend(0)
 
     # Training
-
-    def batch(self, step: int) -> Batch:
-        """The rows `[R, B, T]` of one step: rows [step·B, (step + 1)·B) of each lane's training split.
-
-        All have one length, the same for all lanes, which a curriculum or mixture gives for the step.
-        """
-        return _of_lanes(self._stream.batch(step, self.seeds_S), self.seed_of_lane_R)
-
-    def losses(self, batch: Batch) -> Tensor:
-        """Training loss [R] of each lane, in nats per position with a loss."""
-        with arithmetic_of(self.training_settings.arithmetic, self.device):
-            return lane_losses(self.population(batch.inputs), batch.loss_targets)
-
-    def gradients(self, step: int) -> Tensor:
-        """Leave the gradients of one step in the population; return its losses [R]."""
-        self._set_blend(step)
-        flat = self.population.flat
-        flat.grad = None
-        losses = self.losses(self.batch(step))
-        losses.sum().backward()  # type: ignore[no-untyped-call]
-        assert flat.grad is not None
-        fine = finite_lanes(losses.detach(), lane_norms(flat.grad))
-        self.diverged_at_R = torch.where(self.alive_R & ~fine, step + 1, self.diverged_at_R)
-        self.alive_R = self.alive_R & fine
-        self.train_loss_R += torch.where(self.alive_R, losses.detach(), 0).double()
-        return losses.detach()
 
     def training_step(self, chunk: Chunk, batch_idx: int) -> None:
         """Make the optimiser steps of a chunk, the last one through Lightning so that it counts one."""
         start, stop = chunk
         wrapped = cast(Any, self.optimizers())
         raw = cast(LaneAdamW, wrapped.optimizer)
-        for step in range(start, stop):
+        if self._steps is None and (self.device.type == "cuda" or self.execution.compile == "on"):
+            self._steps = self.whole_steps(raw)
+        try:
+            for step in range(start, stop):
+                last = step + 1 == stop
+                self._make_step(step, raw)
+                (wrapped if last else raw).step()
+                self.steps_done = step + 1
+                if not self.on_step(step + 1) and not last:
+                    break
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _make_step(self, step: int, optimiser: LaneAdamW) -> None:
+        """The gradients of a step, or all of it, which the optimiser is told."""
+        if self._steps is None:
             self.gradients(step)
-            raw.alive_R = self.alive_R
-            last = step + 1 == stop
-            (wrapped if last else raw).step()
-            self.steps_done = step + 1
-            if not self.on_step(step + 1) and not last:
-                break
+            optimiser.alive_R = self.alive_R
+        else:
+            self._steps.make(self.rows(step), self.seed_of_lane_R)
+            optimiser.updated = True
+
+    def on_train_end(self) -> None:
+        """Nothing is captured any more."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Let go of captured graphs, whose memory nothing else can use."""
+        if self._steps is not None:
+            self.way, self._steps = self._steps.way, None
 
     @property
     def at_evaluation(self) -> bool:
@@ -186,14 +187,9 @@ class Learner(LightningModule):
         self.evaluations.append(measured)
         if (anneal := self.training_settings.anneal) is not None:
             accuracy_R = torch.tensor(measured.accuracy, device=self.device)
-            self.gated_at_R = gated(anneal, self.steps_done, accuracy_R, self.gated_at_R)
+            self.gated_at_R.copy_(gated(anneal, self.steps_done, accuracy_R, self.gated_at_R))
         self.train_loss_R.zero_()
         self.log("accuracy", sum(measured.accuracy) / len(measured.accuracy), batch_size=1)
-
-    def _set_blend(self, step: int) -> None:
-        anneal = self.training_settings.anneal
-        if anneal is not None and blend_buffers(self.population):
-            set_blend(self.population, blend_at(anneal, step, self.gated_at_R))
 
     def _measure(self, piece: Piece, split: Split) -> None:
         self._set_blend(self.steps_done)
@@ -229,10 +225,3 @@ class Learner(LightningModule):
         """Take weights and evaluations from a checkpoint, without a Trainer."""
         self.load_state_dict(checkpoint["state_dict"])
         self.on_load_checkpoint(checkpoint)
-
-
-def _of_lanes(batch: Batch, seed_of_lane_R: Tensor) -> Batch:
-    """The batch of each lane, from that of each different seed."""
-    parts = {name: getattr(batch, name) for name in Batch.__dataclass_fields__}
-    chosen = {name: part.index_select(0, seed_of_lane_R) for name, part in parts.items() if part is not None}
-    return replace(batch, **chosen)

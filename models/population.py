@@ -82,11 +82,15 @@ class Population(nn.Module):
     def lane_state(self, lane: int) -> dict[str, Tensor]:
         """Parameters and buffers of one lane under the model's own names: `model.load_state_dict(...)`."""
         state = {name: value[lane].detach().clone() for name, value in self._parameters_of(self.flat).items()}
-        return state | {name: value[lane].clone() for name, value in self._stacked_buffers().items()}
+        return state | {name: value[lane].clone() for name, value in self.stacked_buffers().items()}
 
     def forward(self, tokens_RBT: Tensor) -> Tensor:
         """Logits `[R, B, T, V]`; lane r reads `tokens[r]` with its own weights."""
-        state = self._parameters_of(self.flat) | self._stacked_buffers()
+        return self.logits(self.flat, self.stacked_buffers(), tokens_RBT)
+
+    def logits(self, flat_RP: Tensor, buffers: dict[str, Tensor], tokens_RBT: Tensor) -> Tensor:
+        """`forward` with parameters and buffers given: a function of its tensors, so that it can be traced."""
+        state = self._parameters_of(flat_RP) | buffers
         if self._lifted:
             try:
                 logits_RBTV: Tensor = vmap(self._call, randomness="different")(state, tokens_RBT)
@@ -122,7 +126,8 @@ class Population(nn.Module):
             for place, piece in zip(self._places, pieces, strict=True)
         }
 
-    def _stacked_buffers(self) -> dict[str, Tensor]:
+    def stacked_buffers(self) -> dict[str, Tensor]:
+        """Buffers of all lanes, stacked, under the model's own names."""
         return {name: self.get_buffer(_buffer_name(name)) for name in self._buffers_of_template}
 
 

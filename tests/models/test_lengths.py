@@ -12,6 +12,7 @@ from statelab.models.learner import Learner
 from statelab.models.settings import EvaluationSettings, LengthStage, TrainingSettings
 from statelab.sweeps.run import fit
 from statelab.tasks.noisy_recall import NoisyRecall
+from statelab.tasks.rows import Rows
 from tests.models.training import TASK, lanes_of, model_of
 
 
@@ -68,6 +69,15 @@ def test_a_mixture_is_drawn_by_its_weights() -> None:
 def test_stages_that_cannot_work_are_refused(stages: list[dict[str, object]], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         staged(*(LengthStage(**stage) for stage in stages))  # type: ignore[arg-type]
+
+
+def test_rows_of_steps_of_one_length_are_made_together_and_are_each_steps_own() -> None:
+    training = staged(LengthStage(until=6, between=(3, 5)), LengthStage(among=(8, 11)))
+    learner = Learner(TASK, model_of("gru"), lanes_of(2), training, EvaluationSettings())
+    seeds = learner.seeds_S
+    for step in [*range(12), 3, 11, 0]:
+        rows = Rows.span(seeds, "train", step * training.batch, training.batch)
+        assert torch.equal(learner.rows(step).inputs, TASK.sample(rows, training.length_at(step)).inputs)
 
 
 def test_a_learner_follows_its_curriculum_and_is_tested_over_ranges() -> None:
