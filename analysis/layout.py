@@ -10,6 +10,21 @@ WIDTH = 100
 """Columns of a text table, and of the sentences around it."""
 
 _GAP = "  "
+_TEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "∞": r"$\infty$",
+    "–": "--",
+    "…": r"\dots{}",
+    "<": "$<$",
+    ">": "$>$",
+}
 _NARROWEST = 8
 
 
@@ -33,6 +48,36 @@ def as_markdown(sections: Sequence[Section], notes: Sequence[str]) -> str:
     """The same as Markdown: a heading and a table each, the sentences as a list."""
     blocks = [f"### {section.title}\n\n{_table(section)}" for section in sections]
     return "\n\n".join([*blocks, "\n".join(f"- {note}" for note in notes)]).strip("\n") + "\n"
+
+
+def as_latex(sections: Sequence[Section], notes: Sequence[str]) -> str:
+    """The same as LaTeX: a table of booktabs each, the sentences as comments."""
+    blocks = ["% needs \\usepackage{booktabs}", *(_tabular(section) for section in sections)]
+    return "\n\n".join([*blocks, "\n".join(f"% {note}" for note in notes)]).strip("\n") + "\n"
+
+
+def _tabular(section: Section) -> str:
+    columns = "l" * section.left + "r" * (len(section.header) - section.left)
+    header, *rows = (" & ".join(map(_tex, line)) + r" \\" for line in (section.header, *section.rows))
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_tex(section.title)}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            header,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(letter, letter) for letter in text)
 
 
 def fitting(lines: Sequence[Sequence[str]], first: int) -> list[list[int]]:

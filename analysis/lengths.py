@@ -8,6 +8,7 @@ import pandas as pd
 from statelab.analysis.settings import at_chosen, in_order
 from statelab.analysis.solved import mark_solved
 from statelab.analysis.statistics import mean_interval
+from statelab.analysis.tidy import as_lanes
 
 COLUMNS = (
     "task",
@@ -28,7 +29,7 @@ def lengths_at_chosen(lengths: pd.DataFrame, lanes: pd.DataFrame, chosen: pd.Dat
 
     `status` and `threshold` of the lane are added; lanes stand in the order of settings.in_order.
     """
-    best = in_order(at_chosen(lanes, chosen))[["id", "status", "threshold"]]
+    best = in_order(at_chosen(as_lanes(lanes), chosen))[["id", "status", "threshold"]]
     return best.merge(lengths.sort_values("length", kind="stable"), on="id")
 
 
@@ -51,6 +52,34 @@ def length_table(
         where = (task, model, length, group["train_length"].max())
         rows.append((*where, *counts, accuracy.mean, accuracy.half_width, median))
     return pd.DataFrame(rows, columns=pd.Index(COLUMNS))
+
+
+def reach_table(by_length: pd.DataFrame) -> pd.DataFrame:
+    """How far each model of a length_table holds: the longest tested length up to which half its lanes are solved.
+
+    One row per (task, model): `reach` is NaN where fewer than half are solved at the shortest length tested from
+    the training length on; `tested` is the longest tested, so a reach of that may go further.
+    """
+    rows = []
+    for (task, model), group in by_length.groupby(["task", "model"], sort=False):
+        trained = group["train_length"].max()
+        after = group[group["length"] >= trained] if (group["length"] >= trained).any() else group
+        held = (2 * after["solved"] >= after["n"]) & (after["n"] > 0)
+        ordered = after.assign(held=held).sort_values("length")
+        unbroken = ordered[ordered["held"].cummin()]
+        reach = float(unbroken["length"].max()) if len(unbroken) else np.nan
+        rows.append((task, model, trained, reach, int(group["length"].max())))
+    return pd.DataFrame(rows, columns=pd.Index(["task", "model", "train_length", "reach", "tested"]))
+
+
+def with_prefix_exact(lengths: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """The lengths with a column `prefix_exact`: the share of rows without a mistake up to their end.
+
+    `metrics` of sweeps.record.collect_metrics; NaN where the metric was not asked for.
+    """
+    found = metrics[metrics["metric"] == "prefix_exact"].sort_values("index", kind="stable")
+    whole = found.drop_duplicates(["id", "length"], keep="last")[["id", "length", "value"]]
+    return lengths.merge(whole.rename(columns={"value": "prefix_exact"}), on=["id", "length"], how="left")
 
 
 def chance_levels(lanes: pd.DataFrame) -> dict[str, float]:

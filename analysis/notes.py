@@ -18,15 +18,28 @@ READING = (
     "A diverged lane counts as unsolved, with the accuracy it last recorded."
 )
 
+METHODS = (
+    "Intervals of shares are Wilson's. Means have Student's t-interval, paired differences also the BCa bootstrap at "
+    "expanded quantiles: in simulation it holds the true mean 94 to 95 % of the time with 24 seeds, and 93 to 98 % "
+    "with 8. It leaves out what no interval of few seeds can know: a rare failure that none of them met.",
+    "8 of 8 solved still allows a true rate of 68 %, and 0 of 8 one of 32 %. Two models of 8 seeds differ at p < 0.05 "
+    "by McNemar's test only if at least 6 seeds are solved by one alone.",
+)
+
 EMPTY = "No lane of this study has finished yet, so there is nothing to report."
 
 
 def study_notes(
-    lanes: pd.DataFrame, table: pd.DataFrame, chosen: pd.DataFrame, wanted: int | None = None
+    lanes: pd.DataFrame,
+    table: pd.DataFrame,
+    chosen: pd.DataFrame,
+    wanted: int | None = None,
+    rule: str | None = None,
 ) -> list[str]:
     """What to know of the solved table: one lane, all diverged, all solved, unequal or missing lanes.
 
-    `wanted` is how many lanes the study asks for, where known.
+    `wanted` is how many lanes the study asks for, where known; `rule` how it chose its settings, where it did so
+    on seeds that are not among these lanes.
     """
     candidates = [
         _progress(len(lanes), wanted),
@@ -36,9 +49,7 @@ def study_notes(
         _unequal(table),
         _unmeasured(table),
         READING,
-        RULE if chosen["tried"].max() > 1 else "",
-        _tried(chosen),
-        _edges(chosen),
+        *([rule] if rule else (RULE if chosen["tried"].max() > 1 else "", _tried(chosen), _edges(chosen))),
     ]
     return [note for note in candidates if note]
 
@@ -51,10 +62,38 @@ def difference_notes(table: pd.DataFrame) -> list[str]:
     if len(table) > MOST_DIFFERENCES:
         notes.append(f"The {len(table)} differences between models are in differences.csv.")
     if len(table) > 1:
-        notes.append(f"Each of {len(table)} differences has its own 95 % interval: 1 in 20 misses by chance.")
+        notes.append(
+            f"Each of {len(table)} differences has its own 95 % interval: 1 in 20 misses by chance. The p-values are "
+            "Holm's for all of them."
+        )
+    notes.append(
+        "p: sign-flip test of the paired differences; p solved: McNemar's exact test on the paired seeds. With few "
+        f"seeds neither can be small: with {int(table['pairs'].max())} pairs, not below "
+        f"{2 / 2 ** int(table['pairs'].max()):.2g} before Holm's correction."
+    )
     if unmatched := int(table["unmatched"].sum()):
         notes.append(f"Left out of differences: seeds that only one of two models has, {unmatched} in all.")
     return notes
+
+
+def time_notes(table: pd.DataFrame, pairs: pd.DataFrame) -> list[str]:
+    """What times mean where nobody or everybody escaped at once, and which ratios mix rates."""
+    notes = [
+        "Times are those of evaluations, so they are late by up to the time between two. A lane that diverged stays in "
+        "the count until the end."
+    ]
+    if not table["escaped"].any():
+        notes.append("No lane reached the threshold, so there is no time to solve.")
+    if len(pairs) and not pairs["same_setting"].all():
+        notes.append("†: the two were trained at different rates, so the ratio is not the model's alone.")
+    if len(pairs):
+        notes.append("Log-rank p-values are Holm's over all rows; hazard ratios are Cox's with Efron's ties.")
+    return notes
+
+
+def rate_notes(chosen: pd.DataFrame) -> list[str]:
+    """How the rates were chosen, and where a better one may lie beyond."""
+    return [note for note in (RULE, _tried(chosen), _edges(chosen)) if note]
 
 
 def length_notes(table: pd.DataFrame) -> list[str]:

@@ -37,10 +37,10 @@ def chosen_sections(chosen: pd.DataFrame) -> list[Section]:
         )
         for _, row in chosen.iterrows()
     }
-    return _crossed(title, cells, list(chosen["task"].unique()))
+    return crossed(title, cells, list(chosen["task"].unique()))
 
 
-def _crossed(title: str, cells: Mapping[tuple[str, str], str], columns: list[str]) -> list[Section]:
+def crossed(title: str, cells: Mapping[tuple[str, str], str], columns: list[str]) -> list[Section]:
     """Cells by (model, column), in as many tables as the width of a text takes."""
     models = dict.fromkeys(model for model, _ in cells)
     lines = [("model", *columns)]
@@ -55,7 +55,7 @@ def _crossed(title: str, cells: Mapping[tuple[str, str], str], columns: list[str
 def solved_sections(table: pd.DataFrame, chosen: pd.DataFrame, chance: Mapping[str, float]) -> list[Section]:
     """A table per task: every setting of every model, the chosen one marked with a star."""
     what = "rate" if settings_of(table) == ["learning_rate"] else "setting"
-    header = ("", "model", what, "accuracy % (solved)", "solved, 95 %", "median %", "diverged")
+    header = ("", "model", what, "accuracy % (solved)", "solved, 95 %", "median %", "IQM %", "diverged")
     sections = []
     for task, rows in mark_chosen(table, chosen).groupby("task", sort=False):
         settings = settings_of(table)
@@ -74,6 +74,7 @@ def _solved_row(row: pd.Series, settings: list[str]) -> tuple[str, ...]:
         accuracy_cell(row["mean"], row["half_width"], row["solved"], row["n"]),
         f"{percent(row['wilson_low'], 0)}–{percent(row['wilson_high'], 0)} %",
         percent(row["median"]),
+        percent(row["iqm"]),
         str(row["diverged"]),
     )
 
@@ -96,7 +97,7 @@ def length_sections(table: pd.DataFrame) -> list[Section]:
             for _, row in rows.iterrows()
         }
         lengths = [str(length) for length in sorted(set(rows["length"]))]
-        sections += _crossed(title, cells, lengths)
+        sections += crossed(title, cells, lengths)
     return sections
 
 
@@ -104,7 +105,7 @@ def difference_sections(table: pd.DataFrame) -> list[Section]:
     """One table of differences.paired_differences; none if there is no pair, or more than fit a page."""
     if not 0 < len(table) <= MOST_DIFFERENCES:
         return []
-    header = ("task", "first", "second", "difference", "seeds", "solved first", "solved second")
+    header = ("task", "first", "second", "difference", "95 %", "seeds", "solved", "p", "p solved")
     lines = [_difference_row(row) for _, row in table.iterrows()]
     title = "Differences at the chosen rates, first − second, in points of accuracy, paired by seed"
     return [Section(title=title, header=header, rows=tuple(lines), left=3)]
@@ -112,16 +113,29 @@ def difference_sections(table: pd.DataFrame) -> list[Section]:
 
 def _difference_row(row: pd.Series) -> tuple[str, ...]:
     spread = "" if np.isnan(row["half_width"]) else f" ± {100 * row['half_width']:.1f}"
-    difference = "n/a" if np.isnan(row["difference"]) else f"{100 * row['difference']:+.1f}"
     return (
         str(row["task"]),
         str(row["first"]),
         str(row["second"]),
-        f"{difference}{spread}",
+        f"{signed(row['difference'])}{spread}",
+        f"{signed(row['bca_low'])} to {signed(row['bca_high'])}" if row["bca_low"] == row["bca_low"] else "",
         str(row["pairs"]),
-        f"{row['solved_first']}/{row['n_first']}",
-        f"{row['solved_second']}/{row['n_second']}",
+        f"{row['solved_first']}/{row['n_first']} : {row['solved_second']}/{row['n_second']}",
+        p_value(row["p_sign_flip_holm"]),
+        p_value(row["p_mcnemar_holm"]),
     )
+
+
+def signed(fraction: float) -> str:
+    """A difference of fractions in points, "+18.4"; "n/a" for NaN."""
+    return "n/a" if np.isnan(fraction) else f"{100 * fraction:+.1f}"
+
+
+def p_value(p: float) -> str:
+    """Two digits, "< 0.001" below that; empty for NaN."""
+    if np.isnan(p):
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
 
 
 def as_csv(table: pd.DataFrame) -> str:

@@ -1,67 +1,32 @@
-"""What a study shows so far, written into its folder: tables, differences and the two figures."""
+"""What a study shows so far, written into its folder: a page, and each table and figure as files of their own."""
 
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pandas as pd
 
 from statelab.analysis import notes, render
-from statelab.analysis.differences import paired_differences
-from statelab.analysis.layout import as_markdown, as_text
-from statelab.analysis.lengths import chance_levels, length_table
-from statelab.analysis.solved import choose_rates, solved_table
-from statelab.sweeps.record import (
-    collect,
-    collect_lengths,
-    collect_metrics,
-    collect_ranges,
-    study_lanes,
-    write_atomically,
-)
+from statelab.analysis.contents import NAMES, pieces_of
+from statelab.analysis.document import document
+from statelab.analysis.drawing import FORMATS, Picture, drawn
+from statelab.analysis.findings import Findings, compare, find
+from statelab.analysis.layout import as_latex, as_markdown, as_text
+from statelab.analysis.pieces import Piece
+from statelab.sweeps.record import write_atomically
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+WORDS = ("csv", "md", "tex")
+"""How a piece's table is written."""
 FILES = (
+    "report.html",
     "table.txt",
     "table.csv",
     "table.md",
-    "differences.csv",
-    "lengths.csv",
-    "ranges.csv",
-    "metrics.csv",
-    "solved.png",
-    "lengths.png",
+    "table.tex",
+    *(f"{name}.{kind}" for name in NAMES for kind in (*WORDS, *FORMATS)),
 )
-
-DOTS_PER_INCH = 150
-
-
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """A study's records and what follows from them.
-
-    `lanes`, `lengths`, `ranges` and `metrics` are of sweeps.record; `table`, `chosen`, `differences`, `by_length`
-    and `chance` of solved.solved_table, solved.choose_rates, differences.paired_differences, lengths.length_table and
-    lengths.chance_levels. `wanted` is how many lanes the study's spec asks for, where known.
-    """
-
-    lanes: pd.DataFrame
-    lengths: pd.DataFrame
-    table: pd.DataFrame
-    chosen: pd.DataFrame
-    differences: pd.DataFrame
-    by_length: pd.DataFrame
-    ranges: pd.DataFrame
-    metrics: pd.DataFrame
-    chance: Mapping[str, float]
-    wanted: int | None
+"""Every file that a report may write."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,96 +39,89 @@ class Report:
     findings: Findings | None
 
 
-def write_report(study_folder: str | os.PathLike[str]) -> Report:
-    """Write STUDY/report/ with those of FILES that have something to show.
+def write_report(study_folder: str | os.PathLike[str], formats: Collection[str] = FORMATS) -> Report:
+    """Write STUDY/report/: report.html, table.* and for each piece its table and its figure in `formats`.
 
     Each file appears whole or not at all. What an earlier report left and this one has nothing for (no lane
-    finished, no length tested) is removed. Raises FileNotFoundError if there is no such folder, and OSError
-    where it cannot be written.
+    finished, no length tested) is removed. Raises FileNotFoundError if there is no such folder, ValueError for
+    a format that is not of drawing.FORMATS, and OSError where it cannot be written.
     """
+    study = _checked(study_folder, formats)
+    return _write(study / "report", find(study), formats, [study])
+
+
+def write_comparison(studies: Sequence[str | os.PathLike[str]], formats: Collection[str] = FORMATS) -> Report:
+    """The same of several studies together, each model named with its study, in FIRST/report-with-OTHERS/.
+
+    Differences are between models of one name in two studies, or else between all of different studies. Raises as
+    write_report does, and ValueError for fewer than two studies.
+    """
+    if len(studies) < 2:
+        raise ValueError(f"a comparison needs two studies or more, got {len(studies)}")
+    folders = [_checked(study, formats) for study in studies]
+    others = "-".join(folder.resolve().name for folder in folders[1:])
+    return _write(folders[0] / f"report-with-{others}", compare(folders), formats, folders)
+
+
+def _checked(study_folder: str | os.PathLike[str], formats: Collection[str]) -> Path:
     study = Path(study_folder)
     if not study.is_dir():
         raise FileNotFoundError(f"no study at {study}: give the folder that `statelab run` wrote")
-    folder = study / "report"
+    if unknown := sorted(set(formats) - set(FORMATS)):
+        raise ValueError(f"unknown format {', '.join(unknown)}; known: {', '.join(FORMATS)}")
+    return study
+
+
+def _write(folder: Path, found: Findings | None, formats: Collection[str], studies: Sequence[Path]) -> Report:
     folder.mkdir(exist_ok=True)
-    findings = find(study)
-    texts = _texts(findings)
+    pieces = pieces_of(found) if found is not None else []
+    texts = _texts(found, pieces)
     for name, text in texts.items():
         write_atomically(folder / name, text)
-    drawn = []
-    for name, figure in _figures(findings):
-        _save_atomically(folder / name, figure)
-        drawn.append(name)
-    files = {name: folder / name for name in FILES if name in texts or name in drawn}
+    pictures = drawn(pieces, formats)
+    written = {name for picture in pictures.values() for name in _save(folder, picture, formats)}
+    texts["report.html"] = document(found, pieces, pictures, studies)
+    write_atomically(folder / "report.html", texts["report.html"])
+    files = {name: folder / name for name in FILES if name in texts or name in written}
     for name in set(FILES) - set(files):
         (folder / name).unlink(missing_ok=True)
-    return Report(folder=folder, files=files, text=texts["table.txt"], findings=findings)
+    return Report(folder=folder, files=files, text=texts["table.txt"], findings=found)
 
 
-def find(study: Path) -> Findings | None:
-    """Read a study's records and work out what they show; None where no lane has finished."""
-    lanes, lengths, wanted = collect(study), collect_lengths(study), study_lanes(study)
-    if lanes.empty:
-        return None
-    chosen = choose_rates(lanes)
-    return Findings(
-        lanes=lanes,
-        lengths=lengths,
-        table=solved_table(lanes),
-        chosen=chosen,
-        differences=paired_differences(lanes, chosen),
-        by_length=length_table(lengths, lanes, chosen),
-        ranges=collect_ranges(study),
-        metrics=collect_metrics(study),
-        chance=chance_levels(lanes),
-        wanted=None if wanted is None else len(wanted),
-    )
+def _save(folder: Path, picture: Picture, formats: Collection[str]) -> list[str]:
+    names = []
+    for kind in formats:
+        name = f"{picture.name}.{kind}"
+        write_atomically(folder / name, picture.files[kind])
+        names.append(name)
+    return names
 
 
-def _texts(findings: Findings | None) -> dict[str, str]:
-    if findings is None:
-        return {"table.txt": as_text([], [notes.EMPTY]), "table.md": as_markdown([], [notes.EMPTY])}
+def _texts(found: Findings | None, pieces: Sequence[Piece]) -> dict[str, str]:
+    if found is None:
+        nothing = [notes.EMPTY]
+        return {"table.txt": as_text([], nothing), "table.md": as_markdown([], nothing)}
+    by_name = {piece.name: piece for piece in pieces}
+    names = ("success", "solved", "published", "differences", "lengths", "time")
+    shown = [by_name[name] for name in names if name in by_name]
+    # Who solves sooner, pair by pair, is in time.md: a terminal shows how soon each does.
     sections = [
-        *(render.chosen_sections(findings.chosen) if len(findings.table) > 1 else []),
-        *render.solved_sections(findings.table, findings.chosen, findings.chance),
-        *render.difference_sections(findings.differences),
-        *render.length_sections(findings.by_length),
+        s for piece in shown for s in (piece.sections[:1] if piece.name == "time" else piece.sections)
     ]
-    sentences = [
-        *notes.study_notes(findings.lanes, findings.table, findings.chosen, findings.wanted),
-        *notes.difference_notes(findings.differences),
-        *notes.length_notes(findings.by_length),
-    ]
+    sentences = notes.study_notes(found.lanes, found.table, found.chosen, found.wanted, found.rule)
+    sentences += [note for piece in shown for note in piece.notes]
+    if found.by_length.empty:
+        sentences += notes.length_notes(found.by_length)
     texts = {
         "table.txt": as_text(sections, sentences),
         "table.md": as_markdown(sections, sentences),
-        "table.csv": render.as_csv(render.mark_chosen(findings.table, findings.chosen)),
-        "differences.csv": render.as_csv(findings.differences),
+        "table.tex": as_latex(sections, sentences),
+        "table.csv": render.as_csv(render.mark_chosen(found.table, found.chosen)),
     }
-    others = {
-        "lengths.csv": findings.by_length,
-        "ranges.csv": findings.ranges,
-        "metrics.csv": findings.metrics,
-    }
-    return texts | {name: render.as_csv(table) for name, table in others.items() if not table.empty}
-
-
-def _figures(findings: Findings | None) -> Iterator[tuple[str, Figure]]:
-    if findings is None:
-        return
-    # seaborn takes seconds to import, and an empty study needs none of it.
-    from statelab.analysis.figures import length_figure, solved_figure
-
-    yield "solved.png", solved_figure(findings.lanes, chance=findings.chance)
-    if not findings.by_length.empty:
-        yield "lengths.png", length_figure(findings.lengths, findings.lanes, chance=findings.chance)
-
-
-def _save_atomically(path: Path, figure: Figure) -> None:
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        figure.savefig(partial, format="png", dpi=DOTS_PER_INCH)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    for piece in pieces:
+        if piece.table is not None:
+            texts[f"{piece.name}.csv"] = render.as_csv(piece.table)
+        if piece.sections:
+            texts[f"{piece.name}.md"] = as_markdown(piece.sections, piece.notes)
+            texts[f"{piece.name}.tex"] = as_latex(piece.sections, piece.notes)
+    return texts

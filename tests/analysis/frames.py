@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from statelab.sweeps.record import LANE_COLUMNS, LENGTH_COLUMNS, LaneFolder
+from statelab.sweeps.record import CURVE_COLUMNS, LANE_COLUMNS, LENGTH_COLUMNS, LaneFolder
 
 THRESHOLD = 0.9
 CHANCE = 0.5
@@ -90,15 +90,33 @@ def by_length(lanes: pd.DataFrame, lengths: Sequence[int], decay: float = 0.2) -
     return pd.DataFrame(rows, columns=list(LENGTH_COLUMNS))
 
 
+def curves_of(lanes: pd.DataFrame, every: int = 100) -> pd.DataFrame:
+    """Rows of `collect_curves`: chance until the escape step, the final accuracy from then on."""
+    rows = []
+    for _, row in lanes.iterrows():
+        if pd.isna(row["accuracy"]):
+            continue
+        escape = row["escape_step"] if not pd.isna(row["escape_step"]) else row["steps"]
+        for step in range(every, int(row["steps"]) + 1, every):
+            accuracy = row["accuracy"] if step >= escape else CHANCE
+            losses = {"train_loss": 1 - accuracy, "loss": 1 - accuracy}
+            key = {name: row[name] for name in CURVE_COLUMNS[:6]}
+            rows.append(key | {"step": step, "accuracy": accuracy} | losses)
+    return pd.DataFrame(rows, columns=list(CURVE_COLUMNS))
+
+
 def write_study(folder: Path, lanes: pd.DataFrame, lengths: pd.DataFrame) -> Path:
     """The same lanes as a study's folder of records."""
+    curves = curves_of(lanes)
     for _, row in lanes.astype(object).where(lanes.notna(), None).iterrows():
         of_lane = lengths[lengths["id"] == row["id"]]
         record = LaneFolder(folder, row["id"])
-        record.start({"made": "up"})
+        points = curves.loc[curves["id"] == row["id"], list(CURVE_COLUMNS[6:])]
+        record.start({"made": "up"}, points.to_dict("records"))
         tests = of_lane[["length", "accuracy", "loss"]].to_dict("records")
         measured = [test | {"metrics": {"prefix_exact": [1.0, 0.5]}} for test in tests]
         ranges = [test | {"shortest": 4} for test in tests]
-        record.commit({"row": row.drop("id").to_dict(), "lengths": measured, "ranges": ranges})
+        run = {"population": 8, "torch": "2.13.0", "statelab": "0.1", "finished": "2026-01-02T03:04:05+00:00"}
+        record.commit({"row": row.drop("id").to_dict(), "lengths": measured, "ranges": ranges, "run": run})
     folder.mkdir(exist_ok=True)
     return folder

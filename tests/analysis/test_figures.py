@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import matplotlib as mpl
@@ -10,26 +9,13 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from PIL import Image
 
-from statelab.analysis.figures import length_figure, solved_figure
+from statelab.analysis.draw_lengths import length_figure
+from statelab.analysis.draw_solved import solved_figure
 from tests.analysis.frames import Accuracy, by_length, grid
+from tests.analysis.pixels import drawn, uncut
 
 MIXED: Accuracy = lambda task, model, rate, seed: [1.0, 0.95, 0.6, None][(seed + len(model)) % 4]  # noqa: E731
-
-
-def drawn(figure: Figure) -> np.ndarray:
-    """The figure's pixels, as the report writes them; text cut at the border shows as ink there."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=80)
-    pixels: np.ndarray = np.asarray(Image.open(buffer).convert("L"))
-    return pixels
-
-
-def uncut(figure: Figure) -> bool:
-    pixels = drawn(figure)
-    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-    return bool((border > 250).all())
 
 
 SHAPES: list[tuple[str, Sequence[str], Sequence[str], Sequence[float], int, Sequence[int], Accuracy]] = [
@@ -92,6 +78,16 @@ def test_length_figure_shows_every_seed_and_the_median() -> None:
     np.testing.assert_allclose(median, [[16, 0.9], [64, 0.7]])
     assert title(axes) == "gru\nrate 0.001, 3 seeds"
     assert axes.get_xscale() == "log"
+
+
+def test_length_figure_of_another_value() -> None:
+    lanes = grid(["p"], ["gru"], [1e-3], 2, lambda *_: 0.9)
+    lengths = by_length(lanes, [16, 64]).assign(scaled_accuracy=0.75)
+    (axes,) = axes_of(length_figure(lengths, lanes, chance={"p": 0.5}, value="scaled_accuracy"))
+    (median,) = lines_of(axes, 2.2)
+    assert median[:, 1].tolist() == [0.75, 0.75]
+    assert axes.get_ylabel() == "scaled accuracy"
+    assert not [line for line in axes.lines if line.get_linestyle() == ":"]
 
 
 def test_a_facet_says_how_many_seeds_were_tested() -> None:

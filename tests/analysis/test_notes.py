@@ -71,9 +71,9 @@ def test_differences_left_to_the_file_are_announced() -> None:
 def test_seeds_without_a_partner_are_counted() -> None:
     lanes = simple(3, 1.0).head(5)
     table = paired_differences(lanes, choose_rates(lanes))
-    assert notes.difference_notes(table) == [
-        "Left out of differences: seeds that only one of two models has, 1 in all."
-    ]
+    *_, power, left_out = notes.difference_notes(table)
+    assert left_out == "Left out of differences: seeds that only one of two models has, 1 in all."
+    assert "with 2 pairs, not below 0.5 before" in power
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ def test_solved_section_marks_the_chosen_rate() -> None:
     assert text.splitlines() == [
         "parity: solved at accuracy ≥ 90 %, chance 50 %",
         "",
-        "   model  rate   accuracy % (solved)  solved, 95 %  median %  diverged",
-        "   gru    0.001           50.0 (0/4)        0–49 %      50.0         0",
-        "*  gru    0.01           100.0 (4/4)      51–100 %     100.0         0",
+        "   model  rate   accuracy % (solved)  solved, 95 %  median %  IQM %  diverged",
+        "   gru    0.001           50.0 (0/4)        0–49 %      50.0   50.0         0",
+        "*  gru    0.01           100.0 (4/4)      51–100 %     100.0  100.0         0",
         "",
         "A note.",
     ]
@@ -100,7 +100,7 @@ def test_a_model_that_a_task_lacks_is_not_available() -> None:
 def test_difference_section_has_signs_and_counts() -> None:
     lanes = grid(["p"], ["a", "b"], [1e-3], 2, lambda task, model, rate, seed: 0.5 if model == "a" else 0.75)
     (section,) = difference_sections(paired_differences(lanes, choose_rates(lanes)))
-    assert section.rows == (("p", "a", "b", "-25.0", "2", "0/2", "0/2"),)
+    assert section.rows == (("p", "a", "b", "-25.0", "", "2", "0/2 : 0/2", "0.50", "1.00"),)
 
 
 def test_markdown_escapes_bars() -> None:
