@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # One thread a process: the tests themselves run side by side.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8
 
-.PHONY: setup demo test test-slow lint clean
+.PHONY: setup demo test test-slow lint clean torture torture-slurm
 
 setup: $(STAMP)
 
@@ -26,6 +26,14 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow --timeout 3600
+
+# 200 kill -9 over journal files and, where initdb is there, PostgreSQL: an hour or two.
+torture: $(STAMP)
+	$(BIN)/python -m tests.torture.storm --kills 200
+
+# Two real Slurm nodes on this machine; needs root and Debian's slurmctld, slurmd and munge.
+torture-slurm: $(STAMP)
+	$(BIN)/python -m tests.torture.slurm
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from statelab.models.config import ModelConfig
 from statelab.models.settings import Anneal, EvaluationSettings, Lane, OptimiserSettings, TrainingSettings
-from statelab.sweeps.spec import Spec, TaskSpec
+from statelab.sweeps.parts import TaskSpec
+from statelab.sweeps.spec import Spec
 from statelab.tasks.task import Task
 
 FORMAT = 1
@@ -20,7 +21,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One (task setting, model) pair; all of its lanes share every shape."""
+    """One (task setting, model) pair; all of its lanes share every shape.
+
+    Lanes of a cell for `selection` only serve to choose the settings of those that are reported.
+    """
 
     study: str
     task_label: str
@@ -32,11 +36,13 @@ class Cell:
     evaluation: EvaluationSettings
     lanes: tuple[Lane, ...]
     threshold: float
+    purpose: Literal["report", "selection"] = "report"
 
     @property
     def label(self) -> str:
         """How the cell is called in lines of progress."""
-        return f"{self.task_label} × {self.model_label}"
+        choosing = " (choosing)" if self.purpose == "selection" else ""
+        return f"{self.task_label} × {self.model_label}{choosing}"
 
     def science(self, lane: Lane) -> dict[str, Any]:
         """Every setting on which a lane's result depends, as plain data: names for display are left out."""
@@ -70,7 +76,7 @@ def cells_of(spec: Spec) -> tuple[Cell, ...]:
                 length=task.length, stages=task.stages(), anneal=_anneal(spec), **dict(spec.training)
             ),
             evaluation=_evaluation(spec, task),
-            lanes=tuple(_lanes(spec)),
+            lanes=tuple(lanes_of(settings_listed(spec), spec.sweep.seeds)),
             threshold=spec.threshold,
         )
         for task, model in itertools.product(spec.tasks, spec.models)
@@ -89,9 +95,19 @@ def _evaluation(spec: Spec, task: TaskSpec) -> EvaluationSettings:
     )
 
 
-def _lanes(spec: Spec) -> Iterator[Lane]:
+def settings_listed(spec: Spec) -> tuple[OptimiserSettings, ...]:
+    """Every combination of the optimiser's numbers that [sweep] lists."""
     names = [item.name for item in fields(OptimiserSettings)]
-    for values in itertools.product(*(getattr(spec.sweep, name) for name in names)):
-        optimiser = OptimiserSettings(**dict(zip(names, values, strict=True)))
-        for seed in spec.sweep.seeds:
-            yield Lane(seed=seed, optimiser=optimiser)
+    combinations = itertools.product(*(getattr(spec.sweep, name) for name in names))
+    return tuple(OptimiserSettings(**dict(zip(names, values, strict=True))) for values in combinations)
+
+
+def lanes_of(settings: Iterable[OptimiserSettings], seeds: Sequence[int]) -> Iterator[Lane]:
+    """A lane for each setting and seed, seeds innermost."""
+    return (Lane(seed=seed, optimiser=optimiser) for optimiser in settings for seed in seeds)
+
+
+def study_key(spec: Spec) -> str:
+    """Six hex digits of what all results of a study depend on: its training and evaluation."""
+    shared = {"format": FORMAT} | spec.model_dump(mode="json", include={"training", "evaluation", "anneal"})
+    return hashlib.blake2b(json.dumps(shared, sort_keys=True).encode(), digest_size=3).hexdigest()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from statelab.sweeps.cli_lists import DeviceOption, bench_app, models_app, tasks_app
 
 if TYPE_CHECKING:
     from statelab.sweeps.spec import Spec
@@ -20,13 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-tasks_app = typer.Typer(
-    help="The tasks: what there is, and rows a person can read.", invoke_without_command=True
-)
-models_app = typer.Typer(
-    help="The mixers: what there is, with options and sources.", invoke_without_command=True
-)
-bench_app = typer.Typer(help="Benchmarks, each beside what it measures.", no_args_is_help=True)
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
@@ -36,12 +32,30 @@ WorkersOption = Annotated[
     typer.Option("--workers", min=0, help="Processes that train at once; 0: one a card, or as cores allow."),
 ]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder under which each study has its own.")]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 LanesOption = Annotated[int, typer.Option("--max-lanes", min=1, help="Largest population trained at once.")]
+SpecArgument = Annotated[Path, typer.Argument(help="The study's spec, a TOML file.")]
 StudyArgument = Annotated[Path, typer.Argument(help="A study's folder, its name, or its spec.")]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="An option as key=value; may be given again.")
+StorageOption = Annotated[
+    str | None,
+    typer.Option(help="postgresql://user@host/database for the ledger; else a journal file in the folder."),
 ]
+
+
+class Compile(StrEnum):
+    """Whether steps are compiled; `auto` by their number."""
+
+    auto = "auto"
+    on = "on"
+    off = "off"
+
+
+CompileOption = Annotated[
+    Compile,
+    typer.Option(
+        "--compile", envvar="STATELAB_COMPILE",
+        help="Fuse a card's steps with torch.compile: a minute or so for each cell, then quicker steps.",
+    ),
+]  # fmt: skip
 
 
 @app.command()
@@ -57,17 +71,37 @@ def demo(runs: RunsOption = Path("runs"), device: DeviceOption = "auto") -> None
 
 @app.command()
 def run(
-    spec: Annotated[Path, typer.Argument(help="The study's spec, a TOML file.")],
+    spec: SpecArgument,
     runs: RunsOption = Path("runs"),
     device: DeviceOption = "auto",
     max_lanes: LanesOption = 64,
     workers: WorkersOption = 0,
+    engine: Annotated[str, typer.Option(help="Where the workers are: local, slurm or ray.")] = "local",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="An option of the engine as key=value: slurm_partition=gpu, address=…"),
+    ] = None,
+    storage: StorageOption = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try lanes again that failed as often as they may.")
+    ] = False,
+    compile_steps: CompileOption = Compile.auto,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Only train and record.")] = False,
 ) -> None:
     """Run a study, or go on with it: lanes that are finished are not run again."""
     study = _read(spec)
-    from statelab.sweeps.launch import run_study
+    os.environ["STATELAB_COMPILE"] = compile_steps.value  # by which workers are told
+    from statelab.sweeps.engine import Engine
+    from statelab.sweeps.launch import run_study, tell_what_is_open, train_study
+    from statelab.sweeps.overview import options_of
 
-    run_study(study, runs, device=device, max_lanes=max_lanes, workers=workers)
+    where = Engine(kind=engine, options=options_of(option or [], "--option"))
+    how: dict[str, Any] = {"device": device, "max_lanes": max_lanes, "workers": workers, "storage": storage}
+    how |= {"engine": where, "retry_failed": retry_failed}
+    if no_report:
+        tell_what_is_open(train_study(study, runs, **how))
+    else:
+        run_study(study, runs, **how)
 
 
 @app.command()
@@ -76,123 +110,119 @@ def worker(
     runs: RunsOption = Path("runs"),
     device: DeviceOption = "auto",
     max_lanes: LanesOption = 64,
+    storage: StorageOption = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End as soon as nothing waits, not when nothing is left.")
+    ] = False,
+    compile_steps: CompileOption = Compile.auto,
 ) -> None:
-    """Train what waits in a study that `statelab run` has started, beside its other workers."""
+    """Train what waits in a study that `statelab run` has started, beside its other workers.
+
+    On a machine that shares no folder with the others: the study's spec, and --storage.
+    """
     from statelab.sweeps.launch import work_on
 
-    work_on(_folder(study, runs), device, max_lanes)
+    os.environ["STATELAB_COMPILE"] = compile_steps.value
+    given = _read(study) if study.is_file() else _folder(study, runs)
+    work_on(given, runs, device, max_lanes, storage, wait=not no_wait)
 
 
 @app.command()
-def check(spec: Annotated[Path, typer.Argument(help="The study's spec, a TOML file.")]) -> None:
+def check(
+    spec: SpecArgument,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Tell parameters, state and memory too (loads torch).")
+    ] = False,
+    timed: Annotated[
+        bool, typer.Option("--time", help="Tell hours too, by a few timed steps of each cell.")
+    ] = False,
+    device: DeviceOption = "auto",
+    max_lanes: LanesOption = 64,
+) -> None:
     """Read a spec and say what it would run, or everything that is wrong with it."""
     study = _read(spec)
     from statelab.sweeps.overview import describe
 
     typer.echo(describe(study))
+    if sizes or timed:
+        from statelab.sweeps.launch import sizes_of
+
+        typer.echo(sizes_of(study, device, max_lanes, timed=timed))
+    else:
+        typer.echo("parameters, state and memory: --sizes; hours, by a few timed steps: --time")
 
 
 @app.command()
-def status(study: StudyArgument, runs: RunsOption = Path("runs")) -> None:
-    """How far a study is: finished, solved, diverged, waiting and running lanes of each cell."""
-    from statelab.sweeps.overview import status_of
+def status(
+    study: StudyArgument,
+    runs: RunsOption = Path("runs"),
+    storage: StorageOption = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again and again until nothing is left.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks with --watch.")] = 5.0,
+) -> None:
+    """How far a study is: queued, running, solved, unsolved, diverged and failed lanes of each cell."""
+    from statelab.sweeps.status import status_of, watch_status
 
-    typer.echo(status_of(_folder(study, runs)))
+    folder = _folder(study, runs)
+    if watch:
+        watch_status(folder, storage, every, typer.echo)
+    else:
+        typer.echo(status_of(folder, storage).text())
 
 
 @app.command()
-def report(study: StudyArgument, runs: RunsOption = Path("runs")) -> None:
-    """The study's tables and figures, from its records."""
-    from statelab.analysis.report import write_report
+def collect(
+    study: StudyArgument,
+    runs: RunsOption = Path("runs"),
+    to: Annotated[Path | None, typer.Option(help="Folder for the tables; else the study's `tables`.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="csv or parquet.")] = "csv",
+) -> None:
+    """Write a study's records as tidy tables: lanes, lengths, ranges, metrics, curves."""
+    from statelab.sweeps.collect import write_tables
 
-    typer.echo(write_report(_folder(study, runs)).text)
-
-
-@tasks_app.callback()
-def list_tasks(context: typer.Context) -> None:
-    """List the tasks, or show one: statelab tasks show parity."""
-    if context.invoked_subcommand is None:
-        from statelab.sweeps.overview import list_of_tasks
-
-        typer.echo(list_of_tasks())
+    folder = _folder(study, runs)
+    typer.echo("\n".join(write_tables(folder, to or folder / "tables", format_)))
 
 
-@tasks_app.command("show")
-def show_task(
-    name: Annotated[str, typer.Argument(help="A task of `statelab tasks`.")],
-    length: Annotated[int | None, typer.Option(help="Length of the rows.")] = None,
-    rows: Annotated[int, typer.Option(min=1, max=1000, help="How many rows.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the rows.")] = 0,
-    set_: SetOption = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the rows into this file (PNG, SVG, PDF) too.")
+@app.command()
+def report(
+    studies: Annotated[
+        list[Path], typer.Argument(help="A study's folder, its name, or its spec; several are compared.")
+    ],
+    runs: RunsOption = Path("runs"),
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="Figures as png, svg or pdf; may be given again. Without it: all."),
     ] = None,
 ) -> None:
-    """Print rows of a task with their targets, and what is scored."""
-    from statelab.sweeps.overview import show_rows, task_of
+    """The study's page, tables and figures, from its records; or those of several studies beside each other."""
+    from statelab.sweeps.overview import report_on
 
-    task, length = task_of(name, set_ or [], length)
-    typer.echo(show_rows(name, task, length, rows, seed))
-    if plot is not None:
-        from statelab.sweeps.overview import plot_rows
-
-        plot_rows(plot, name, task, length, rows, seed)
-        typer.echo(f"figure: {plot}")
-
-
-@models_app.callback()
-def list_models(context: typer.Context) -> None:
-    """List the mixers, or show one: statelab models show mlstm."""
-    if context.invoked_subcommand is None:
-        from statelab.sweeps.overview import list_of_mixers
-
-        typer.echo(list_of_mixers())
-
-
-@models_app.command("show")
-def show_model(name: Annotated[str, typer.Argument(help="A mixer of `statelab models`.")]) -> None:
-    """Print a mixer's options with their defaults and what each does."""
-    from statelab.sweeps.overview import show_mixer
-
-    typer.echo(show_mixer(name))
+    typer.echo(report_on([_folder(study, runs) for study in studies], formats))
 
 
 @app.command()
-def doctor() -> None:
-    """Say what this machine has: versions, GPU, threads, disk."""
+def dashboard(
+    study: StudyArgument,
+    runs: RunsOption = Path("runs"),
+    host: Annotated[str, typer.Option(help="Address to listen on: this machine's own alone.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    storage: StorageOption = None,
+) -> None:
+    """Show a study's ledger in a browser, by optuna-dashboard."""
+    from statelab.sweeps.dashboard import serve
+
+    serve(_folder(study, runs), host, port, storage)
+
+
+@app.command()
+def doctor(storage: StorageOption = None) -> None:
+    """Say what this machine has: versions, GPU, threads, disk, extras, and whether a storage answers."""
     from statelab.sweeps.doctor import examine
 
-    typer.echo(examine())
-
-
-@bench_app.command("tasks")
-def bench_tasks(
-    device: Annotated[
-        str, typer.Option(help="cpu: rows a second on one core; cuda: a step of 24 lanes.")
-    ] = "cpu",
-    batch: Annotated[int, typer.Option(min=1, help="Rows drawn at once on the CPU.")] = 1024,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Time spent on each task.")] = 0.5,
-) -> None:
-    """How fast the tasks draw their rows, beside the published speeds of other generators."""
-    from statelab.tasks.benchmark import table
-
-    typer.echo(table(batch=batch, seconds=seconds, device=device))
-
-
-@bench_app.command("population")
-def bench_population(
-    lanes: Annotated[int, typer.Option(min=1, help="Lanes of the population.")] = 24,
-    steps: Annotated[int, typer.Option(min=1, help="Steps timed.")] = 5,
-    batch: Annotated[int, typer.Option(min=1)] = 16,
-    length: Annotated[int, typer.Option(min=1)] = 128,
-    read: Annotated[str, typer.Option(help="plain or orthogonal.")] = "plain",
-    device: DeviceOption = "auto",
-) -> None:
-    """A population of the 77,716-parameter mLSTM against the same runs one after another."""
-    from statelab.models.benchmark import population_table
-    from statelab.sweeps.run import pick_device
-
-    typer.echo(population_table(pick_device(device), lanes, steps, batch, length, read))
+    typer.echo(examine(storage))
 
 
 def _read(path: Path) -> Spec:

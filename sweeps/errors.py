@@ -9,6 +9,10 @@ class UserError(Exception):
     """A mistake in what was asked, told as a sentence; exit code 2."""
 
 
+class LanesFailed(Exception):
+    """Lanes have failed as often as they may; the others are finished. Exit code 1."""
+
+
 def exit_code_of(error: BaseException) -> tuple[int, str | None]:
     """Exit code and sentence for an exception; no sentence for one that only a developer can mend."""
     # Imported here: the command line reads neither specs nor signals before it needs them.
@@ -22,7 +26,7 @@ def exit_code_of(error: BaseException) -> tuple[int, str | None]:
         return error.exit_code, (
             f"stopped by {error}: a checkpoint is kept and its lanes wait again; the same command goes on"
         )
-    if isinstance(error, MemoryError | WorkerFailed):
+    if isinstance(error, MemoryError | WorkerFailed | LanesFailed):
         return 1, str(error) or "out of memory"
     if isinstance(error, OSError):
         return 1, _of_os_error(error)

@@ -1,10 +1,10 @@
-"""The study's journal file, safe to be killed over: a lock that dies with its owner, and no torn last line."""
+"""The study's journal file, safe to be killed over: a lock that dies with its owner, and no torn line."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -19,15 +19,16 @@ class FlockLock:
     Optuna's own file locks stay behind after a kill -9 and hold everybody up for half a minute.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, then: Callable[[], None] = lambda: None) -> None:
+        self._path, self._then = path, then
         self._file: IO[bytes] | None = None
 
     def acquire(self) -> bool:
-        """Wait for the lock and take it."""
+        """Wait for the lock, take it, and do what is to be done first by whoever has it."""
         file = self._path.open("ab")
         fcntl.flock(file, fcntl.LOCK_EX)
         self._file = file
+        self._then()
         return True
 
     def release(self) -> None:
@@ -49,18 +50,25 @@ def held(path: Path) -> Iterator[None]:
 
 
 def open_journal(path: Path) -> JournalStorage:
-    """Optuna's journal storage in a file, its torn tail, if a write was cut short, cut off under the lock."""
-    lock_path = path.with_name(path.name + ".flock")
-    with held(lock_path):
-        _cut_torn_tail(path)
-    return JournalStorage(JournalFileBackend(str(path), lock_obj=cast(Any, FlockLock(lock_path))))
+    """Optuna's journal storage in a file.
+
+    The lock is taken before each write. Whoever takes it first cuts off the torn line that a killed worker or a
+    full disk left: the next line would else be joined to it, and no worker could read the journal again.
+    """
+    lock = FlockLock(path.with_name(path.name + ".flock"), lambda: cut_torn_tail(path))
+    lock.acquire()
+    lock.release()
+    return JournalStorage(JournalFileBackend(str(path), lock_obj=cast(Any, lock)))
 
 
-def _cut_torn_tail(path: Path) -> None:
-    if not path.exists():
+def cut_torn_tail(path: Path) -> None:
+    """Cut a file after its last end of line."""
+    if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
+        size = file.seek(-1, os.SEEK_END) + 1
+        if file.read(1) == b"\n":
+            return
         end, block = size, 65536
         while end > 0:
             start = max(0, end - block)
@@ -70,6 +78,5 @@ def _cut_torn_tail(path: Path) -> None:
                 end = start + newline + 1
                 break
             end = start
-        if end < size:
-            file.truncate(end)
-            os.fsync(file.fileno())
+        file.truncate(end)
+        os.fsync(file.fileno())

@@ -1,17 +1,19 @@
-"""From a spec to a finished study: folder, ledger, worker, report."""
+"""From a spec to a finished study: folder, ledger, workers, report."""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statelab.sweeps.cells import Cell, cells_of
-from statelab.sweeps.errors import UserError
-from statelab.sweeps.pool import Pool, cores, die_with_launcher
+from statelab.sweeps.engine import LOCAL, Crew, Engine, engine_of
+from statelab.sweeps.errors import LanesFailed, UserError
+from statelab.sweeps.pool import WorkerFailed, cores, die_with_launcher
 from statelab.sweeps.read import parse_spec
-from statelab.sweeps.record import lane_folders, write_atomically
+from statelab.sweeps.readable import read_study
 from statelab.sweeps.spec import Spec
 from statelab.sweeps.stop import StopSignals
 
@@ -19,119 +21,184 @@ if TYPE_CHECKING:
     import torch
 
     from statelab.analysis.report import Report
-    from statelab.sweeps.study import Ledger
+    from statelab.sweeps.keeper import Keeper
+
+STORAGE_VARIABLE = "STATELAB_STORAGE"
 
 
-def run_study(
-    spec: Spec, runs: Path, *, device: str = "auto", max_lanes: int = 64, workers: int = 0
-) -> Report:
-    """Run what is missing of a study and write its report; prints as it goes.
+def run_study(spec: Spec, runs: Path, **how: Any) -> Report:
+    """Run what is missing of a study, as `train_study` does, and write its report; prints as it goes."""
+    from statelab.analysis.report import write_report
+
+    keeper = train_study(spec, runs, **how)
+    report = write_report(keeper.folder)
+    print(report.text)  # noqa: T201
+    print(f"page: {report.files['report.html']}")  # noqa: T201
+    tell_what_is_open(keeper)
+    return report
+
+
+def train_study(
+    spec: Spec,
+    runs: Path,
+    *,
+    device: str = "auto",
+    max_lanes: int = 64,
+    workers: int = 0,
+    engine: Engine = LOCAL,
+    storage: str | None = None,
+    retry_failed: bool = False,
+) -> Keeper:
+    """Train the lanes that are missing of a study.
 
     `workers` is how many processes train at once; 0 is one for each graphics card, or for each core where there
     is work for so many. Raises Interrupted if stopped by a signal, UserError where what was asked cannot be done.
     """
-    from statelab.analysis.report import write_report
+    from statelab.sweeps.keeper import Keeper
 
     folder = runs / spec.name
+    start = engine_of(engine)
     with StopSignals() as stop:
-        cells, chosen = _prepare(spec, device)
-        _keep_spec(folder, spec, cells)
-        ledger = open_ledger(folder, spec.name)
-        waiting = ledger.sync(cells)
-        count = workers or _workers_for(ledger.cells_waiting(cells), chosen)
-        total = sum(len(cell.lanes) for cell in cells)
-        _say(
-            f"{spec.name}: {len(cells)} cells, {total} lanes, {waiting} to run on {chosen}"
-            + (f" with {count} workers" if waiting and count > 1 else "")
-        )
+        cells, chosen = _prepare(spec, device, here=engine.kind == "local")
+        keeper = Keeper(spec, folder, storage_of(folder, storage), _say)
+        waiting = keeper.start(retry_failed=retry_failed)
+        ready = keeper.ledger.cells_waiting(keeper.cells())
+        count = workers or (_workers_for(ready, waiting, chosen) if engine.kind == "local" else 1)
+        _say(_first_line(keeper, len(cells), waiting, chosen, count if waiting else 1))
         stop.check()
-        if count > 1:
-            Pool(folder, count, chosen.type, max_lanes, stop).run()
+        if waiting and (count > 1 or engine.kind != "local"):
+            where = chosen.type if engine.kind == "local" else device
+            start(Crew(folder, count, where, _share(max_lanes, waiting, count, chosen), keeper.url), stop)
         else:
-            _work(folder, ledger, cells, chosen, stop, max_lanes)
+            _work(keeper, chosen, stop, max_lanes, wait=False)
         stop.check()
-    running = ledger.counts([cell.lane_id(lane) for cell in cells for lane in cell.lanes])["running"]
-    if running:
-        _say(f"{running} lanes are being run by another worker; the report has those that are finished")
-    report = write_report(folder)
-    print(report.text)  # noqa: T201
-    for path in report.files.values():
-        if path.suffix == ".png":
-            print(f"figure: {path}")  # noqa: T201
-    return report
+        keeper.cells()
+    return keeper
 
 
-def work_on(folder: Path, device: str, max_lanes: int) -> None:
-    """Be one worker of the study in `folder`: train what waits there, beside whatever other workers there are.
+def work_on(
+    study: Path | Spec,
+    runs: Path,
+    device: str,
+    max_lanes: int,
+    storage: str | None = None,
+    *,
+    wait: bool = True,
+) -> None:
+    """Be one worker of a study: train what waits there, beside whatever other workers there are.
 
-    Raises Interrupted if stopped by a signal, UserError where there is no study or it cannot be run here.
+    The study is its folder, or the spec of one whose ledger lies in a database. With `wait` the worker ends when
+    no lane is left, else as soon as none waits. Raises Interrupted if stopped by a signal, UserError where there
+    is no study or it cannot be run here.
     """
+    from statelab.sweeps.keeper import Keeper
+
     die_with_launcher()
-    spec = kept_spec(folder)
+    folder = runs / study.name if isinstance(study, Spec) else study
+    spec = study if isinstance(study, Spec) else kept_spec(folder)
     with StopSignals() as stop:
-        cells, chosen = _prepare(spec, device)
-        ledger = open_ledger(folder, spec.name)
-        ledger.sync(cells)
-        _work(folder, ledger, cells, chosen, stop, max_lanes)
+        _, chosen = _prepare(spec, device)
+        keeper = Keeper(spec, folder, storage_of(folder, storage), _say)
+        keeper.cells()
+        _work(keeper, chosen, stop, max_lanes, wait=wait)
 
 
 def kept_spec(folder: Path) -> Spec:
     """The spec that a study's folder was last run with. Raises UserError where there is none."""
+    kept = read_study(folder)
+    if kept is None:
+        raise UserError(f"{folder} is no study: it has no study.json; start one with statelab run SPEC")
+    if not isinstance(kept.get("spec"), dict):
+        raise UserError(f"{folder}/study.json has no spec; statelab run SPEC writes it anew")
+    return parse_spec(kept["spec"], str(folder / "study.json"))
+
+
+def storage_of(folder: Path, storage: str | None) -> str | None:
+    """The storage asked for, else the environment's, else the one that the study was last run with."""
+    if found := storage or os.environ.get(STORAGE_VARIABLE):
+        return found
     try:
-        kept = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-        return parse_spec(kept["spec"], str(folder / "study.json"))
-    except FileNotFoundError:
-        raise UserError(
-            f"{folder} is no study: it has no study.json; start one with statelab run SPEC"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{folder}/study.json cannot be read ({error}); statelab run SPEC writes it anew"
-        ) from None
+        kept = (read_study(folder) or {}).get("storage")
+    except UserError:
+        return None
+    return kept if isinstance(kept, str) else None
 
 
-def open_ledger(folder: Path, name: str) -> Ledger:
-    """The study's ledger; says so if it had to be made anew."""
-    from statelab.sweeps.study import Ledger
-
-    ledger = Ledger(folder, name)
-    if ledger.rebuilt:
-        _say(f"{folder}/journal.log could not be read; it was set aside and made anew from the records")
-    return ledger
-
-
-def _work(
-    folder: Path,
-    ledger: Ledger,
-    cells: tuple[Cell, ...],
-    device: torch.device,
-    stop: StopSignals,
-    max_lanes: int,
-) -> None:
+def _work(keeper: Keeper, device: torch.device, stop: StopSignals, max_lanes: int, *, wait: bool) -> None:
     from statelab.sweeps.worker import Worker
 
-    Worker(folder, ledger, cells, device, stop, max_lanes).work()
+    assert keeper.plan is not None
+    Worker(
+        keeper.folder, keeper.ledger, keeper.plan.cells, device, stop, max_lanes,
+        say=_say, retries=keeper.spec.retries, loggers=keeper.spec.loggers, more=keeper.cells, wait=wait,
+    ).work()  # fmt: skip
 
 
-def _prepare(spec: Spec, device: str) -> tuple[tuple[Cell, ...], torch.device]:
+def _prepare(spec: Spec, device: str, *, here: bool = True) -> tuple[tuple[Cell, ...], torch.device]:
     from statelab.models.arithmetic import check_arithmetic
+    from statelab.sweeps.loggers import check_loggers
     from statelab.sweeps.run import pick_device
 
     cells = cells_of(spec)
     try:
-        chosen = pick_device(device)
-        check_arithmetic(spec.training.arithmetic, chosen)
+        # Workers elsewhere may have the cards that the launcher has not.
+        chosen = pick_device(device) if here or device == "auto" else pick_device("cpu")
+        if here:
+            check_arithmetic(spec.training.arithmetic, chosen)
         try_models(cells)
     except ValueError as error:
         raise UserError(str(error)) from None
+    check_loggers(spec.loggers)
     return cells, chosen
 
 
-def _workers_for(cells: int, device: torch.device) -> int:
+def _first_line(keeper: Keeper, cells: int, waiting: int, device: torch.device, count: int) -> str:
+    return (
+        f"{keeper.spec.name}: {cells} cells, {len(keeper.lane_ids())} lanes, {waiting} to run on {device}"
+        + (f" with {count} workers" if count > 1 else "")
+    )
+
+
+def tell_what_is_open(keeper: Keeper) -> None:
+    """Say what other workers still run.
+
+    Raises WorkerFailed where lanes wait that nobody trains, LanesFailed where some have failed as often as they may.
+    """
+    counts = keeper.ledger.counts(keeper.lane_ids())
+    running = counts["running"]
+    if counts["waiting"]:
+        raise WorkerFailed(
+            f"{counts['waiting']} lanes still wait, their workers are gone; the same command goes on"
+        )
+    if running:
+        _say(f"{running} lanes are being run by another worker; the report has those that are finished")
+    failed = keeper.failed()
+    if failed:
+        (error, count), *_ = Counter(failed.values()).most_common(1)
+        where = next(lane_id for lane_id, said in failed.items() if said == error)
+        raise LanesFailed(
+            f"{len(failed)} lanes failed, {count} of them with {error} ({keeper.folder}/lanes/{where}/error.txt); "
+            "once mended, statelab run SPEC --retry-failed tries them again"
+        )
+
+
+def _workers_for(cells: int, lanes: int, device: torch.device) -> int:
     import torch
 
-    places = torch.cuda.device_count() if device.type == "cuda" else cores()
-    return max(1, min(cells, places))
+    # On a card a population may be shared out, since it was the whole of the work; on cores it is not worth it.
+    return max(1, min(lanes, torch.cuda.device_count()) if device.type == "cuda" else min(cells, cores()))
+
+
+def _share(max_lanes: int, lanes: int, workers: int, device: torch.device) -> int:
+    return min(max_lanes, max(1, -(-lanes // workers))) if device.type == "cuda" else max_lanes
+
+
+def sizes_of(spec: Spec, device: str, max_lanes: int, *, timed: bool) -> str:
+    """Parameters and state of each cell and, by a few timed steps, the time it takes. Raises UserError."""
+    from statelab.sweeps.sizes import sizes_table
+
+    cells, chosen = _prepare(spec, device)
+    return sizes_table(cells, max_lanes, chosen, timed)
 
 
 def try_models(cells: tuple[Cell, ...]) -> None:
@@ -146,19 +213,6 @@ def try_models(cells: tuple[Cell, ...]) -> None:
     for cell in {cell.model_label: cell for cell in cells}.values():
         with torch.random.fork_rng(devices=[]):
             Backbone(cell.model, cell.task.vocab_size)
-
-
-def _keep_spec(folder: Path, spec: Spec, cells: tuple[Cell, ...]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    ids = [cell.lane_id(lane) for cell in cells for lane in cell.lanes]
-    kept = {"name": spec.name, "spec": spec.model_dump(mode="json"), "lanes": ids}
-    write_atomically(folder / "study.json", json.dumps(kept, indent=2))
-    earlier = {lane.id for lane in lane_folders(folder) if lane.finished()} - set(ids)
-    if earlier:
-        _say(
-            f"{len(earlier)} finished lanes in {folder} have other settings than this spec: "
-            "they are kept there and left out of the tables"
-        )
 
 
 def _say(text: str) -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 import tomllib
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from pydantic import ValidationError
 
 from statelab.models import MIXERS
 from statelab.models.config import LayerConfig, config_class, nearest
-from statelab.models.describe import describe_mixers
+from statelab.models.describe import describe_mixers, options_with_help
 from statelab.sweeps.cells import cells_of
 from statelab.sweeps.errors import UserError
+from statelab.sweeps.parts import TASK_SPECS
+from statelab.sweeps.plan import most_lanes
 from statelab.sweeps.read import read_spec, sentences
-from statelab.sweeps.record import LaneFolder, collect, study_lanes
-from statelab.sweeps.spec import TASK_SPECS, Spec
+from statelab.sweeps.search import rule
+from statelab.sweeps.spec import Spec
 from statelab.tasks import TASKS
 from statelab.tasks.task import Task
 
@@ -28,13 +29,21 @@ SHOWN_WIDTH = 64
 def describe(spec: Spec) -> str:
     """What a spec would run."""
     cells = cells_of(spec)
-    lanes = sum(len(cell.lanes) for cell in cells)
+    selection, report = most_lanes(spec)
     training = spec.training
-    lines = [
-        f"{spec.name}: {len(cells)} cells, {lanes} lanes, {training.steps} steps of {training.batch} rows each",
-        *(f"  {cell.label}: length {cell.training.length}, {len(cell.lanes)} lanes" for cell in cells),
-    ]
-    return "\n".join(lines)
+    lanes = (
+        f"{len(cells) * report} lanes"
+        if spec.search is None
+        else (f"{len(cells) * selection} lanes to choose settings and {len(cells) * report} to report")
+    )
+    each = f"{report} lanes" if spec.search is None else f"{selection} + {report} lanes"
+    return "\n".join(
+        [
+            f"{spec.name}: {len(cells)} cells, {lanes}, {training.steps} steps of {training.batch} rows each",
+            *(f"  {cell.label}: length {cell.training.length}, {each}" for cell in cells),
+            *([] if spec.search is None else [rule(spec.search, spec.threshold)]),
+        ]
+    )
 
 
 def folder_of(study: Path, runs: Path) -> Path:
@@ -56,25 +65,18 @@ def folder_of(study: Path, runs: Path) -> Path:
     )
 
 
-def status_of(folder: Path) -> str:
-    """Finished, solved and diverged lanes of each cell, and how many wait or run."""
-    ids = study_lanes(folder)
-    if ids is None:
-        raise UserError(f"{folder} is no study: it has no study.json")
-    from statelab.sweeps.study import Ledger
+def report_on(folders: list[Path], formats: list[str] | None) -> str:
+    """Write the report of a study, or of several together; its text and where its page is. Raises UserError."""
+    from statelab.analysis.drawing import FORMATS
+    from statelab.analysis.report import write_comparison, write_report
 
-    kept = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    lanes = collect(folder)
-    counts = Ledger(folder, kept["name"]).counts(i for i in ids if not LaneFolder(folder, i).finished())
-    lines = [
-        f"{kept['name']}: {len(lanes)} of {len(ids)} lanes finished, "
-        f"{counts['waiting']} waiting, {counts['running']} running"
-    ]
-    for (task, model), cell in lanes.groupby(["task", "model"], sort=False):
-        solved = int((cell["accuracy"] >= cell["threshold"]).sum())
-        diverged = int((cell["status"] == "diverged").sum())
-        lines.append(f"  {task} × {model}: finished {len(cell)}, solved {solved}, diverged {diverged}")
-    return "\n".join(lines)
+    wanted = tuple(dict.fromkeys(formats or FORMATS))
+    try:
+        one = len(folders) == 1
+        report = write_report(folders[0], wanted) if one else write_comparison(folders, wanted)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return f"{report.text}\npage: {report.files['report.html']}"
 
 
 def list_of_tasks() -> str:
@@ -109,16 +111,23 @@ def task_of(name: str, settings: list[str], length: int | None) -> tuple[Task, i
     """The task of a name and of options given as key=value, and its length. Raises UserError."""
     _known(name, TASKS, "task")
     data: dict[str, Any] = {"task": name, "length": _shown_length(TASKS[name]) if length is None else length}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise UserError(f"--set {setting}: an option is given as key=value")
-        data[key.strip()] = _value(value.strip())
+    data |= options_of(settings, "--set")
     try:
         spec = TASK_SPECS[name].model_validate(data)
     except ValidationError as error:
         raise UserError("\n".join(sentences(error, ["tasks", 0, name]))) from None
     return spec.build(), spec.length
+
+
+def options_of(settings: list[str], flag: str) -> dict[str, Any]:
+    """Options given as key=value on the command line, values as TOML reads them, else words. Raises UserError."""
+    options = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"{flag} {setting}: an option is given as key=value")
+        options[key.strip()] = _value(value.strip())
+    return options
 
 
 def show_rows(name: str, task: Task, length: int, rows: int, seed: int) -> str:
@@ -165,16 +174,11 @@ def _known(name: str, registry: dict[str, Any], kind: str) -> None:
 
 
 def _options(source: type) -> list[str]:
-    hints = get_type_hints(source, include_extras=True)
     lines = {}
-    for item in fields(source):
-        hint, *notes = (
-            get_args(hints[item.name]) if hasattr(hints[item.name], "__metadata__") else (hints[item.name],)
-        )
-        default = "" if item.default is MISSING else f" = {item.default!r}"
-        values = get_args(hint) if str(hint).startswith("typing.Literal") else ()
-        text = (notes[0] if notes else "") + (f" ({' | '.join(map(str, values))})" if values else "")
-        lines[f"{item.name}{default}"] = text
+    for option in options_with_help(source):
+        default = "" if option.default is MISSING else f" = {option.default!r}"
+        values = f" ({option.kind})" if option.is_choice else ""
+        lines[f"{option.name}{default}"] = option.help + values
     return _table(lines).splitlines()
 
 

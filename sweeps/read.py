@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +11,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from statelab.models.config import nearest
+from statelab.sweeps.parts import LAYER_SPECS, TASK_SPECS, ModelSpec, StageSpec
 from statelab.sweeps.spec import (
-    LAYER_SPECS,
-    TASK_SPECS,
     AnnealSpec,
     EvaluationSpec,
-    ModelSpec,
+    LoggerSpec,
+    SearchSpec,
     Spec,
-    StageSpec,
     SweepSpec,
     TrainingSpec,
 )
@@ -57,23 +57,38 @@ def sentences(error: ValidationError, at: Sequence[str | int] = (), data: Any = 
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    text = ""
     try:
         size = path.stat().st_size
         if path.is_dir():
             raise SpecError([f"{path}: this is a directory; name the spec file itself"])
         if size > MAX_BYTES:
             raise SpecError([f"{path}: {size:,} bytes is no spec; a spec has at most {MAX_BYTES:,}"])
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        text = path.read_bytes().decode("utf-8")
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise SpecError([f"{path}: there is no such file"]) from None
     except UnicodeDecodeError as error:
         raise SpecError([f"{path}: not UTF-8 text (byte {error.start}); a spec is a TOML file"]) from None
     except tomllib.TOMLDecodeError as error:
-        raise SpecError([f"{path}: not TOML: {error}"]) from None
+        raise SpecError([f"{path}: not TOML: {error}{_place(str(error), text)}"]) from None
     except RecursionError:
         raise SpecError([f"{path}: nested too deeply to be a spec"]) from None
     except (OSError, ValueError) as error:
         raise SpecError([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"]) from None
+
+
+def _place(error: str, text: str) -> str:
+    """The line of a TOML error as it stands in the file, and the section that it is in."""
+    found = re.search(r"line (\d+)", error)
+    lines = text.splitlines()
+    if found is None or not 1 <= int(found[1]) <= len(lines):
+        return ""
+    number = int(found[1])
+    twice = "; the key stands twice" if "overwrite" in error else ""
+    headers = [line.strip() for line in lines[: number - 1] if line.lstrip().startswith("[")]
+    section = f" of {_short(headers[-1])[1:-1]}" if headers else ""
+    return f": {_short(lines[number - 1].strip())}{section}{twice}"
 
 
 def _sentence(item: Any, data: Any) -> str:
@@ -142,6 +157,8 @@ def _keys_at(raw: list[Any]) -> list[str]:
         "sweep": SweepSpec,
         "anneal": AnnealSpec,
         "models": ModelSpec,
+        "search": SearchSpec,
+        "loggers": LoggerSpec,
     }
     model: type[BaseModel] = Spec
     match raw:

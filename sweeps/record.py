@@ -10,9 +10,12 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from statelab.sweeps.readable import is_point, is_result, read_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +36,24 @@ METRIC_COLUMNS = (*LENGTH_COLUMNS[:8], "metric", "index", "value")
 CURVE_COLUMNS = (
     "id", "study", "task", "model", "seed", "learning_rate", "step", "train_loss", "loss", "accuracy"
 )  # fmt: skip
+RUN_COLUMNS = ("id", "population", "torch", "statelab", "finished")
 TEXT_COLUMNS = frozenset(
     {"id", "study", "task", "model", "schedule", "arithmetic", "status", "device", "metric"}
+    | {"torch", "statelab", "finished"}
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """What a study's results hold, each read once: the frames of collect, collect_lengths and collect_ranges.
+
+    `runs` has a row per finished lane, columns RUN_COLUMNS: the population it was trained in, versions, date.
+    """
+
+    lanes: pd.DataFrame
+    lengths: pd.DataFrame
+    ranges: pd.DataFrame
+    runs: pd.DataFrame
 
 
 class LaneFolder:
@@ -51,7 +69,8 @@ class LaneFolder:
 
     def result(self) -> dict[str, Any] | None:
         """The committed result, or None where there is none or it cannot be read."""
-        return _read_json(self.path / "result.json")
+        found = _read_json(self.path / "result.json")
+        return found if found is not None and is_result(found) else None
 
     def spec(self) -> dict[str, Any] | None:
         """The lane's resolved settings, or None."""
@@ -60,6 +79,8 @@ class LaneFolder:
     def start(self, spec: dict[str, Any], curve: Iterable[dict[str, Any]] = ()) -> None:
         """Begin, or begin again from a checkpoint: settings, and the evaluations made so far."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for left in self.path.glob(".*.partial"):
+            left.unlink(missing_ok=True)  # by a process that was killed while it wrote
         write_atomically(self.path / "spec.json", _dumps(spec, indent=2))
         write_atomically(self.path / "curve.jsonl", "".join(_dumps(point) + "\n" for point in curve))
 
@@ -74,7 +95,7 @@ class LaneFolder:
             lines = (self.path / "curve.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return []
-        points = [point for line in lines if (point := _loads(line)) is not None and "step" in point]
+        points = _points(lines)
         return list({point["step"]: point for point in points}.values())
 
     def commit(self, result: dict[str, Any]) -> None:
@@ -82,12 +103,12 @@ class LaneFolder:
         write_atomically(self.path / "result.json", _dumps(result, indent=2))
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader, or a power cut, finds the old one or the new one and nothing between."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with partial.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -101,6 +122,20 @@ def lane_folders(study: Path) -> Iterator[LaneFolder]:
     root = study / "lanes"
     names = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     return (LaneFolder(study, name) for name in names)
+
+
+def collect_all(study: Path) -> Records:
+    """Lanes, lengths, ranges and runs in one pass over the results."""
+    rows: tuple[list[dict[str, Any]], ...] = ([], [], [], [])
+    for lane, result in _present(study):
+        rows[0].append({"id": lane.id} | result["row"])
+        for kind, found in (("lengths", rows[1]), ("ranges", rows[2])):
+            # What was measured beside accuracy can be long, and is read where it is wanted.
+            found += [test | {"metrics": None} for test in _tests_of(lane, result, kind)]
+        rows[3].append({"id": lane.id} | result.get("run", {}))
+    columns = (LANE_COLUMNS, LENGTH_COLUMNS, RANGE_COLUMNS, RUN_COLUMNS)
+    lanes, lengths, ranges, runs = map(_frame, rows, columns)
+    return Records(lanes=lanes, lengths=lengths, ranges=ranges, runs=runs)
 
 
 def collect(study: Path) -> pd.DataFrame:
@@ -122,45 +157,62 @@ def collect_ranges(study: Path) -> pd.DataFrame:
     return _frame(_tests(study, "ranges"), RANGE_COLUMNS)
 
 
-def collect_metrics(study: Path) -> pd.DataFrame:
+def collect_metrics(study: Path, ids: Collection[str] | None = None) -> pd.DataFrame:
     """What was measured beside accuracy: one row per finished lane, test length, metric and index.
 
     Columns METRIC_COLUMNS. The index is the position, class or octave of distance that a metric is taken over, 0
-    where it is one number; NaN where nothing of that index was scored.
+    where it is one number; NaN where nothing of that index was scored. Of the lanes `ids` alone, if given.
     """
-    rows = (
-        test | {"metric": metric, "index": index, "value": value}
-        for test in _tests(study, "lengths")
+    parts = (
+        (test | {"metric": metric}, {"index": range(len(values)), "value": values})
+        for lane, result in _present(study, ids)
+        for test in _tests_of(lane, result, "lengths")
         for metric, values in test.get("metrics", {}).items()
-        for index, value in enumerate(values)
     )
-    return _frame(rows, METRIC_COLUMNS)
+    return _stacked(parts, METRIC_COLUMNS)
 
 
-def collect_curves(study: Path) -> pd.DataFrame:
-    """One row per finished lane and evaluation, columns CURVE_COLUMNS."""
-    rows = (_key(lane, result) | point for lane, result in _present(study) for point in lane.curve())
-    return _frame(rows, CURVE_COLUMNS)
+def collect_curves(study: Path, ids: Collection[str] | None = None) -> pd.DataFrame:
+    """One row per finished lane and evaluation, columns CURVE_COLUMNS; of the lanes `ids` alone, if given."""
+    own = CURVE_COLUMNS[6:]
+    curves = ((_key(lane, result), lane.curve()) for lane, result in _present(study, ids))
+    parts = ((key, {name: [point.get(name) for point in points] for name in own}) for key, points in curves)
+    return _stacked(parts, CURVE_COLUMNS)
 
 
 def study_lanes(study: Path) -> list[str] | None:
     """Ids of the lanes that the study's present spec asks for, or None where none is kept with it."""
-    kept = _read_json(study / "study.json")
+    kept = read_study(study)
     return None if kept is None else list(kept["lanes"])
 
 
-def _present(study: Path) -> Iterator[tuple[LaneFolder, dict[str, Any]]]:
+def study_rule(study: Path) -> str | None:
+    """How the study's settings were chosen, where it chose them on selection seeds of their own; else None."""
+    rule = (read_study(study) or {}).get("rule")
+    return rule if isinstance(rule, str) else None
+
+
+def collect_selection(study: Path) -> pd.DataFrame:
+    """One row per finished lane that only served to choose settings, columns LANE_COLUMNS."""
+    kept = (read_study(study) or {}).get("selection", [])
+    results = ((lane_id, LaneFolder(study, lane_id).result()) for lane_id in kept)
+    return _frame(({"id": i} | result["row"] for i, result in results if result is not None), LANE_COLUMNS)
+
+
+def _present(study: Path, ids: Collection[str] | None = None) -> Iterator[tuple[LaneFolder, dict[str, Any]]]:
     wanted = study_lanes(study)
     folders = lane_folders(study) if wanted is None else (LaneFolder(study, lane_id) for lane_id in wanted)
-    return ((folder, result) for folder in folders if (result := folder.result()) is not None)
+    asked = (folder for folder in folders if ids is None or folder.id in ids)
+    return ((folder, result) for folder in asked if (result := folder.result()) is not None)
 
 
 def _tests(study: Path, kind: str) -> Iterator[dict[str, Any]]:
-    return (
-        _key(lane, result) | {"train_length": result["row"]["length"]} | test
-        for lane, result in _present(study)
-        for test in result.get(kind, [])
-    )
+    return (test for lane, result in _present(study) for test in _tests_of(lane, result, kind))
+
+
+def _tests_of(lane: LaneFolder, result: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
+    key = _key(lane, result) | {"train_length": result["row"]["length"]}
+    return (key | test for test in result.get(kind, []))
 
 
 def _key(lane: LaneFolder, result: dict[str, Any]) -> dict[str, Any]:
@@ -174,6 +226,27 @@ def _frame(rows: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataF
     frame = pd.DataFrame(list(rows), columns=list(columns))
     numbers = [name for name in columns if name not in TEXT_COLUMNS]
     return frame.astype({name: float for name in numbers if frame[name].isna().any()})
+
+
+def _stacked(
+    parts: Iterable[tuple[dict[str, Any], Mapping[str, Collection[Any]]]], columns: tuple[str, ...]
+) -> pd.DataFrame:
+    """A frame of parts, each a key that its rows share and columns of its own; millions of rows stay small."""
+    import numpy as np
+    import pandas as pd
+
+    kept = [(key, own) for key, own in parts if all(own.values())]
+    if not kept:
+        return _frame([], columns)
+    counts = [len(next(iter(own.values()))) for _, own in kept]
+    frame = {}
+    for name in columns:
+        if name in kept[0][1]:
+            whole = name in ("step", "index")
+            frame[name] = np.concatenate([np.array(own[name], int if whole else float) for _, own in kept])
+        else:
+            frame[name] = pd.Series([key[name] for key, _ in kept]).repeat(counts).to_numpy()
+    return pd.DataFrame(frame)
 
 
 def _dumps(value: Any, indent: int | None = None) -> str:
@@ -194,6 +267,15 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         return _loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _points(lines: list[str]) -> list[dict[str, Any]]:
+    """The evaluations that can be read; all at once where, as nearly always, that is every line."""
+    try:
+        points = json.loads(f"[{','.join(lines)}]")
+    except (ValueError, RecursionError):
+        points = [_loads(line) for line in lines]
+    return [point for point in points if is_point(point)]
 
 
 def _loads(text: str) -> dict[str, Any] | None:

@@ -38,6 +38,7 @@ def lane_result(cell: Cell, learner: Learner, index: int) -> dict[str, Any]:
         ],
         "run": {
             "population": len(learner.lanes),
+            "steps": learner.way,
             "torch": torch.__version__,
             "statelab": statelab.__version__,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -99,4 +100,5 @@ def count_solved(measurement: Measurement, threshold: float) -> int:
 
 def lane_spec(cell: Cell, lane: Lane) -> dict[str, Any]:
     """What `spec.json` holds: the settings behind the lane's id, and the names it goes by."""
-    return {"study": cell.study, "task": cell.task_label, "model": cell.model_label, **cell.science(lane)}
+    labels = {"study": cell.study, "task_label": cell.task_label, "model_label": cell.model_label}
+    return labels | {"purpose": cell.purpose} | cell.science(lane)

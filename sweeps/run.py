@@ -60,28 +60,27 @@ def fit(
     stop: StopSignals | None = None,
     progress: Progress | None = None,
     checkpoint: Path | None = None,
+    resume: dict[str, Any] | None = None,
     on_evaluation: Callable[[Measurement], None] | None = None,
 ) -> Learner:
-    """Train, then test, a learner; from `checkpoint` on if that file is there.
+    """Train, then test, a learner; from what was read from `checkpoint`, or from that file if it is there.
 
     Raises Interrupted, after writing `checkpoint`, if `stop` has received a signal.
     """
-    watcher = _Watcher(stop, progress, checkpoint, on_evaluation)
+    if resume is None and checkpoint is not None and checkpoint.exists():
+        resume = load_checkpoint(checkpoint)
+    watcher = _Watcher(stop, progress, checkpoint, resume, on_evaluation)
     trainer = make_trainer(device, [watcher], None if checkpoint is None else checkpoint.parent)
-    resume = checkpoint if checkpoint is not None and checkpoint.exists() else None
     if resume is not None:
-        learner.on_load_checkpoint(load_checkpoint(resume))
+        learner.restore(resume)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
         if not learner.finished:
-            trainer.fit(learner, ckpt_path=resume, weights_only=True)
+            trainer.fit(learner)
             watcher.save(trainer)
-            resume = None
         if learner.evaluation_settings.has_tests:
-            trainer.test(learner, ckpt_path=resume, weights_only=True, verbose=False)
-        elif resume is not None:
-            learner.restore(load_checkpoint(resume))
+            trainer.test(learner, verbose=False)
     return learner
 
 
@@ -93,9 +92,10 @@ class _Watcher(Callback):
         stop: StopSignals | None,
         progress: Progress | None,
         checkpoint: Path | None,
+        resume: dict[str, Any] | None,
         on_evaluation: Callable[[Measurement], None] | None,
     ) -> None:
-        self._stop, self._progress = stop, progress
+        self._stop, self._progress, self._resume = stop, progress, resume
         self._checkpoint, self._on_evaluation = checkpoint, on_evaluation
         self._resumed_at = self._saved_at = time.monotonic()
         self._seconds_before = 0.0
@@ -103,6 +103,9 @@ class _Watcher(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         learner = _learner(pl_module)
         self._take_signals()
+        if self._resume is not None:
+            trainer.strategy.load_optimizer_state_dict(self._resume)
+            self._resume = None
         self._seconds_before, self._resumed_at = learner.seconds, time.monotonic()
         learner.on_step = lambda step: self._after_step(trainer, learner, step)
 

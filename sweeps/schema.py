@@ -5,6 +5,7 @@ The dataclasses are the one place that says which fields exist; their own __post
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -21,8 +22,23 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-StrictNumber = Annotated[float, Strict(), PydanticField(allow_inf_nan=False)]
-StrictInt = Annotated[int, Strict()]
+def _no_negative_zero(value: float) -> float:
+    # It equals 0 and is written otherwise: a lane would have two ids.
+    if value == 0 and math.copysign(1, value) < 0:
+        raise ValueError("negative zero is written 0")
+    return value
+
+
+LARGEST_INT = 2**32
+LARGEST_NUMBER = 1e9
+"""Bounds that catch slips of the finger in every number of a spec."""
+StrictNumber = Annotated[
+    float,
+    Strict(),
+    PydanticField(allow_inf_nan=False, ge=-LARGEST_NUMBER, le=LARGEST_NUMBER),
+    AfterValidator(_no_negative_zero),
+]
+StrictInt = Annotated[int, Strict(), PydanticField(ge=-LARGEST_INT, le=LARGEST_INT)]
 StrictStr = Annotated[str, Strict()]
 _STRICT: dict[Any, Any] = {
     int: StrictInt,

@@ -2,188 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from statelab.models import MIXERS
-from statelab.models.config import LayerConfig, ModelConfig, config_class, is_own, mixer_config
-from statelab.models.hybrids import unroll
-from statelab.models.settings import (
-    Anneal,
-    EvaluationSettings,
-    LengthStage,
-    OptimiserSettings,
-    TrainingSettings,
-)
+from statelab.models.settings import Anneal, EvaluationSettings, OptimiserSettings, TrainingSettings
+from statelab.sweeps.parts import AnyTask, ModelSpec
 from statelab.sweeps.schema import StrictInt, StrictModel, StrictNumber, StrictStr, model_of
-from statelab.tasks import TASKS
-from statelab.tasks.task import Task
+from statelab.sweeps.search import SearchSettings, check_search, ranges_of
 
 SafeName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
-MAX_LENGTH = 1 << 24
-"""A bound that catches slips of the finger."""
-Label = Annotated[StrictStr, Field(min_length=1, max_length=60)]
+MAX_SEEDS = 10_000
+MAX_LANES = 1_000_000
 
 
-Length = Annotated[StrictInt, Field(ge=1, le=MAX_LENGTH)]
+FIRST_SELECTION_SEED = 1_000_000
+"""Where the selection seeds of a search begin that gives only their number: far from those of any [sweep]."""
 
 
-class StageBase(StrictModel):
-    """A stage of a curriculum, or a mixture of training lengths."""
+def _seed_list(first: int) -> Callable[[Any], Any]:
+    def expand(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return value
+        if not 1 <= value <= MAX_SEEDS:
+            raise ValueError(
+                f"the number of seeds must lie in 1..{MAX_SEEDS}, got {value}; or give a list of seeds"
+            )
+        return list(range(first, first + value))
 
-    @model_validator(mode="after")
-    def _works(self) -> StageBase:
-        LengthStage(**dict(self))
-        return self
-
-
-if TYPE_CHECKING:
-    StageSpec: TypeAlias = StageBase
-else:
-    StageSpec = model_of("StageSpec", LengthStage, base=StageBase)
-
-
-class TaskSpec(StrictModel):
-    """One task setting: the task's own options beside what every task takes."""
-
-    task: StrictStr
-    name: Label | None = None
-    length: Length
-    train: tuple[StageSpec, ...] = ()
-    test_lengths: tuple[Length, ...] = ()
-    test_ranges: tuple[tuple[Length, Length], ...] = ()
-
-    @property
-    def label(self) -> str:
-        """The name shown in tables."""
-        return self.name or self.task
-
-    def build(self) -> Task:
-        """The task itself."""
-        source = TASKS[self.task]
-        return source(**{item.name: getattr(self, item.name) for item in fields(source)})
-
-    def stages(self) -> tuple[LengthStage, ...]:
-        """The curriculum or mixture of training lengths."""
-        return tuple(LengthStage(**dict(stage)) for stage in self.train)
-
-    @model_validator(mode="after")
-    def _sizes_work(self) -> TaskSpec:
-        task = self.build()
-        TrainingSettings(length=self.length, stages=self.stages())
-        trained = (length for stage in self.stages() for length in stage.lengths)
-        for length in (self.length, *self.test_lengths, *trained):
-            task.check_length(length)
-        for low, high in self.test_ranges:
-            if low >= high:
-                raise ValueError(f"test_ranges: a range is [shortest, longest], got {[low, high]}")
-            task.check_length(high)
-        return self
-
-
-class LayerSpec(StrictModel):
-    """One layer of a model: a registered mixer with its options, or a user's own class with any."""
-
-    mixer: StrictStr
-
-    def build(self) -> LayerConfig:
-        """As plain data, with every option of a registered mixer filled in."""
-        options = {name: value for name, value in self if name != "mixer"}
-        return LayerConfig(mixer=self.mixer, options=options | (self.model_extra or {}))
-
-    @model_validator(mode="after")
-    def _options_work(self) -> LayerSpec:
-        if not is_own(self.mixer):
-            mixer_config(self.build())
-        return self
-
-
-class OwnLayerSpec(LayerSpec):
-    """A user's own layer: its options are its constructor's arguments."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-
-TASK_SPECS: dict[str, type[TaskSpec]] = {
-    name: model_of(f"{name}_task", task, base=TaskSpec) for name, task in TASKS.items()
-}
-LAYER_SPECS: dict[str, type[LayerSpec]] = {
-    name: model_of(f"{name}_layer", config_class(name), base=LayerSpec) for name in MIXERS
-} | {"own": OwnLayerSpec}
-
-
-def _task_tag(value: Any) -> Any:
-    return value.get("task") if isinstance(value, dict) else getattr(value, "task", None)
-
-
-def _layer_tag(value: Any) -> Any:
-    name = value.get("mixer") if isinstance(value, dict) else getattr(value, "mixer", None)
-    return "own" if isinstance(name, str) and is_own(name) else name
-
-
-def _unrolled(value: Any) -> Any:
-    return unroll(value) if isinstance(value, list | tuple) else value
-
-
-def _by_name(value: Any) -> Any:
-    return {"mixer": value} if isinstance(value, str) else value
-
-
-def _union(models: Iterable[tuple[str, Any]], tag: Any) -> Any:
-    return Annotated[Union[tuple(Annotated[m, Tag(n)] for n, m in models)], Discriminator(tag)]  # noqa: UP007
-
-
-if TYPE_CHECKING:
-    AnyTask: TypeAlias = TaskSpec
-    AnyLayer: TypeAlias = LayerSpec
-else:
-    AnyTask = _union(TASK_SPECS.items(), _task_tag)
-    AnyLayer = Annotated[_union(LAYER_SPECS.items(), _layer_tag), BeforeValidator(_by_name)]
-
-
-class ModelSpecBase(StrictModel):
-    """One model: its layers and the backbone around them."""
-
-    name: Label | None = None
-    layers: Annotated[tuple[AnyLayer, ...], BeforeValidator(_unrolled), Field(min_length=1)]
-
-    @property
-    def label(self) -> str:
-        """The name shown in tables."""
-        return self.name or "+".join(dict.fromkeys(layer.mixer for layer in self.layers))
-
-    def build(self) -> ModelConfig:
-        """As plain data."""
-        options = {
-            item.name: getattr(self, item.name) for item in fields(ModelConfig) if item.name != "layers"
-        }
-        return ModelConfig(layers=tuple(layer.build() for layer in self.layers), **options)
-
-    @model_validator(mode="after")
-    def _sizes_work(self) -> ModelSpecBase:
-        self.build().check()
-        return self
-
-
-def _seed_list(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return value
-    if not 1 <= value <= MAX_SEEDS:
-        raise ValueError(
-            f"the number of seeds must lie in 1..{MAX_SEEDS}, got {value}; or give a list of seeds"
-        )
-    return list(range(value))
+    return expand
 
 
 def _different_seeds(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -193,29 +41,60 @@ def _different_seeds(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
-MAX_SEEDS = 10_000
 Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
 
 
-class _Seeds(StrictModel):
-    seeds: Annotated[
+def _seeds_from(first: int) -> Any:
+    return Annotated[
         tuple[Seed, ...],
-        BeforeValidator(_seed_list),
+        BeforeValidator(_seed_list(first)),
         Field(min_length=1, max_length=MAX_SEEDS),
         AfterValidator(_different_seeds),
     ]
 
 
 if TYPE_CHECKING:
-    ModelSpec: TypeAlias = ModelSpecBase
+    Seeds: TypeAlias = tuple[int, ...]
+    SelectionSeeds: TypeAlias = tuple[int, ...]
+else:
+    Seeds = _seeds_from(0)
+    SelectionSeeds = _seeds_from(FIRST_SELECTION_SEED)
+
+
+class _Sweep(StrictModel):
+    seeds: Seeds
+
+
+class _Search(StrictModel):
+    seeds: SelectionSeeds
+
+
+class LoggerSpec(StrictModel):
+    """A Lightning logger beside the records: by its name in Lightning, or as "package.module:Class".
+
+    Further keys are its constructor's arguments.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    logger: Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$", max_length=200)]
+
+    @model_validator(mode="after")
+    def _leaves_places_to_us(self) -> LoggerSpec:
+        if given := {"save_dir", "name", "version"} & (self.model_extra or {}).keys():
+            raise ValueError(
+                f"{min(given)!r} is not given here: each lane logs under its own name in the study's folder"
+            )
+        return self
+
+
+if TYPE_CHECKING:
     AnnealSpec: TypeAlias = Any
     TrainingSpec: TypeAlias = Any
     EvaluationSpec: TypeAlias = Any
     SweepSpec: TypeAlias = Any
+    SearchSpec: TypeAlias = Any
 else:
-    ModelSpec = model_of(
-        "ModelSpec", ModelConfig, base=ModelSpecBase, leave=frozenset({"layers"}), given={"layers": ()}
-    )
     AnnealSpec = model_of("AnnealSpec", Anneal, given={})
     TrainingSpec = model_of(
         "TrainingSpec", TrainingSettings, leave=frozenset({"length", "stages", "anneal"}), given={"length": 1}
@@ -224,8 +103,9 @@ else:
         "EvaluationSpec", EvaluationSettings, leave=frozenset({"test_lengths", "test_ranges"}), given={}
     )
     SweepSpec = model_of(
-        "SweepSpec", OptimiserSettings, base=_Seeds, given={"learning_rate": 1e-3}, many=True
+        "SweepSpec", OptimiserSettings, base=_Sweep, given={"learning_rate": 1e-3}, many=True
     )
+    SearchSpec = model_of("SearchSpec", SearchSettings, base=_Search, given={})
 
 
 class Spec(StrictModel):
@@ -234,12 +114,25 @@ class Spec(StrictModel):
     name: SafeName
     description: StrictStr = ""
     threshold: Annotated[StrictNumber, Field(gt=0, le=1)] = 0.9
+    retries: Annotated[StrictInt, Field(ge=0, le=100)] = 1
+    """How often a lane whose training raised an error is tried again."""
     tasks: Annotated[tuple[AnyTask, ...], Field(min_length=1)]
     models: Annotated[tuple[ModelSpec, ...], Field(min_length=1)]
     training: TrainingSpec = Field(default_factory=TrainingSpec)
     evaluation: EvaluationSpec = Field(default_factory=EvaluationSpec)
     anneal: AnnealSpec | None = None
     sweep: SweepSpec
+    search: SearchSpec | None = None
+    loggers: tuple[LoggerSpec, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_of_ranges(cls, data: Any) -> Any:
+        """A number that is searched for in a range starts in its middle where [sweep] does not list it."""
+        match data:
+            case {"sweep": dict() as sweep, "search": dict() as search}:
+                return data | {"sweep": {**ranges_of(search), **sweep}}
+        return data
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Spec:
@@ -257,4 +150,11 @@ class Spec(StrictModel):
         late = max(self.sweep.warmup)
         if late > self.training.steps:
             raise ValueError(f"sweep.warmup {late} is longer than training.steps {self.training.steps}")
+        lanes = len(self.tasks) * len(self.models) * len(self.sweep.seeds)
+        for name in SweepSpec.model_fields.keys() - {"seeds"}:
+            lanes *= len(getattr(self.sweep, name))
+        if lanes > MAX_LANES:
+            raise ValueError(f"sweep: {lanes:,} lanes are more than a study may have ({MAX_LANES:,})")
+        if self.search is not None:
+            check_search(self.search, self.sweep.seeds, self.search.seeds)
         return self

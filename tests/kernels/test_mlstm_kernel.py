@@ -108,8 +108,10 @@ def test_lanes_under_vmap_are_lone_runs() -> None:
 
 def test_what_it_cannot_do_is_said() -> None:
     inputs = [tensor.float() for tensor in draw_mlstm(3)[:5]]
-    with pytest.raises(ValueError, match="reads plainly and adds only, got read 'orthogonal', write 'add'"):
-        mlstm(*inputs, read="orthogonal", backend="triton")  # type: ignore[arg-type, misc]
+    with pytest.raises(ValueError, match="adds only, got write 'delta'"):
+        mlstm(*inputs, write="delta", backend="triton")  # type: ignore[arg-type, misc]
+    with pytest.raises(ValueError, match="iterates, got factor 'polar'"):
+        mlstm(*inputs, read="orthogonal", factor="polar", backend="triton")  # type: ignore[arg-type, misc]
     wide = [tensor.float() for tensor in draw(2, 130, 7)[:5]]
     with pytest.raises(ValueError, match="takes head widths up to 128, got K 130, V 7"):
         mlstm(*wide, backend="triton")  # type: ignore[arg-type, misc]

@@ -184,3 +184,28 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(spec: Path) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "taken" in done.stderr
+
+
+def test_collect_status_and_dashboard_of_a_study(spec: Path) -> None:
+    nothing = statelab("collect", "small", cwd=spec.parent)
+    assert nothing.returncode == 2
+    assert statelab("run", spec, "--no-report", "--workers", "2", cwd=spec.parent).returncode == 0
+    assert not (spec.parent / "runs/small/report").exists()
+    written = statelab("collect", "small", cwd=spec.parent)
+    assert "lanes.csv: 12 rows" in written.stdout
+    assert len(pd.read_csv(spec.parent / "runs/small/tables/curves.csv")) == 36
+    watched = statelab("status", "small", "--watch", cwd=spec.parent)
+    assert "12 of 12 lanes finished, 0 waiting, 0 running" in watched.stdout
+    header, *rows = [line.split() for line in watched.stdout.splitlines() if line.startswith("  ")]
+    assert header == ["waiting", "running", "solved", "unsolved", "diverged", "failed"]
+    assert [int(row[-4].replace("·", "0")) + int(row[-3].replace("·", "0")) for row in rows] == [6, 6]
+    wrong = statelab("collect", "small", "--format", "xml", cwd=spec.parent)
+    assert (wrong.returncode, "known: csv, parquet" in wrong.stderr) == (2, True)
+
+
+def test_check_tells_sizes_and_hours(spec: Path) -> None:
+    done = statelab("check", spec, "--time", cwd=spec.parent)
+    assert done.returncode == 0, done.stderr
+    assert "570 parameters" in done.stdout
+    assert "in all on one worker" in done.stdout
+    assert list(spec.parent.iterdir()) == [spec]

@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "zero steps": ({"training__steps": 0}, "training.steps: steps must be >= 1, got 0"),
     "negative rate": ({"sweep__learning_rate": [-1e-3]}, r"sweep.learning_rate\[0\]: .*> 0, got -0.001"),
     "one negative rate": ({"sweep__learning_rate": -1e-3}, "sweep.learning_rate: .*> 0, got -0.001"),
-    "zero rate": ({"sweep__learning_rate": -0.0}, "sweep.learning_rate: .*> 0"),
+    "zero rate": ({"sweep__learning_rate": 0.0}, "sweep.learning_rate: .*> 0"),
     "infinite rate": ({"sweep__learning_rate": float("inf")}, "sweep.learning_rate: .*finite"),
     "rate not a number": ({"sweep__learning_rate": float("nan")}, "sweep.learning_rate: .*finite"),
     "no rates": ({"sweep__learning_rate": []}, "sweep.learning_rate: .*at least 1"),

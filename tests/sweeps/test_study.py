@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import optuna
 import pytest
 
+from statelab.sweeps import lease
 from statelab.sweeps.cells import Cell, cells_of
 from statelab.sweeps.read import parse_spec
 from statelab.sweeps.record import LaneFolder
@@ -158,3 +160,80 @@ def test_a_record_that_was_deleted_is_run_again(tmp_path: Path, cells: tuple[Cel
     ledger.tell(lane, 0.5)
     (tmp_path / "lanes" / lane / "result.json").write_text(json.dumps("broken"))
     assert ledger.sync(cells) == 12
+
+
+def test_a_running_worker_reaps_what_a_dead_one_held(tmp_path: Path, cells: tuple[Cell, ...]) -> None:
+    dead = Ledger(tmp_path, "small")
+    dead.worker = dead.worker.rpartition(":")[0] + ":another start"
+    dead.sync(cells)
+    dead.claim(cells, 99)
+    dead.claim(cells, 99)
+    commit(tmp_path, ids(cells)[0])
+    ledger = Ledger(tmp_path, "small")
+    assert ledger.claim(cells, 99) == (cells[0], cells[0].lanes[1:])
+    assert ledger.claim(cells, 99) == (cells[1], cells[1].lanes)
+    assert ledger.claim(cells, 99) is None
+    assert states(tmp_path).count("COMPLETE") == 1
+
+
+def test_lanes_of_one_checkpoint_are_claimed_together(tmp_path: Path, cells: tuple[Cell, ...]) -> None:
+    ledger = Ledger(tmp_path, "small")
+    ledger.sync(cells)
+    claimed = ledger.claim(cells, 2, [ids(cells)[1:4]])
+    assert claimed == (cells[0], cells[0].lanes[:4])
+
+
+def test_a_worker_killed_while_it_gave_a_lane_back_neither_loses_nor_doubles_it(
+    tmp_path: Path, cells: tuple[Cell, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path, "small")
+    ledger.sync(cells)
+    ledger.claim(cells, 1)
+    monkeypatch.setattr(Ledger, "_close", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ledger.release(ids(cells)[:1])
+    monkeypatch.undo()
+    ledger.worker = "elsewhere:1:1"
+    assert sorted(states(tmp_path)) == ["RUNNING"] + ["WAITING"] * 12
+    other = Ledger(tmp_path, "small")
+    monkeypatch.setattr("statelab.sweeps.study.is_alive", lambda *args: False)
+    assert other.claim(cells, 99) == (cells[0], cells[0].lanes)
+    assert states(tmp_path).count("RUNNING") == 6
+
+
+def test_a_line_torn_while_workers_run_is_cut_by_whoever_writes_next(
+    tmp_path: Path, cells: tuple[Cell, ...]
+) -> None:
+    one, two = Ledger(tmp_path, "small"), Ledger(tmp_path, "small")
+    one.sync(cells)
+    with (tmp_path / "journal.log").open("a") as file:
+        file.write('{"op_code":4,"work')
+    assert two.claim(cells, 99) is not None
+    assert one.claim(cells, 99) == (cells[1], cells[1].lanes)
+    assert not Ledger(tmp_path, "small").rebuilt
+
+
+def test_a_container_with_the_same_host_name_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = lease.this_worker()
+    assert lease.is_alive(here, 0.0, 1.0)
+    there = here.replace("/", "/0")
+    assert lease.is_alive(there, 2.0, 1.0)
+    assert not lease.is_alive(there, 0.0, 1.0)
+    assert not lease.is_alive("", 2.0, 3.0)
+
+
+def test_a_beat_that_fails_is_told_once_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.01)
+    made: list[int] = []
+
+    def beat() -> None:
+        made.append(1)
+        raise OSError("the database restarts")
+
+    said: list[str] = []
+    with lease.Heartbeat(beat, said.append):
+        end = time.monotonic() + 20
+        while len(made) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+    assert len(made) >= 3
+    assert len(said) == 1

@@ -13,6 +13,7 @@ from torch import Tensor
 from statelab.models.learner import Learner
 from statelab.models.population import Population
 from statelab.sweeps.cells import cells_of
+from statelab.sweeps.populations import Populations
 from statelab.sweeps.read import parse_spec
 from statelab.sweeps.record import collect, collect_curves, collect_lengths
 from statelab.sweeps.stop import Interrupted, StopSignals
@@ -23,13 +24,16 @@ from tests.sweeps.specs import small
 TIMING = ["seconds"]
 
 
-def run(folder: Path, *, stop: StopSignals | None = None, max_lanes: int = 64, **changes: Any) -> list[str]:
+def run(
+    folder: Path, *, stop: StopSignals | None = None, max_lanes: int = 64, retries: int = 1, **changes: Any
+) -> list[str]:
     """Run a small study in `folder`; what the worker said."""
     cells = cells_of(parse_spec(small(**changes), ""))
     ledger = Ledger(folder, "small")
     ledger.sync(cells)
     said: list[str] = []
-    Worker(folder, ledger, cells, torch.device("cpu"), stop or StopSignals(), max_lanes, said.append).work()
+    stop = stop or StopSignals()
+    Worker(folder, ledger, cells, torch.device("cpu"), stop, max_lanes, said.append, retries).work()
     return said
 
 
@@ -128,8 +132,58 @@ def test_a_stopped_study_goes_on_bit_for_bit(
 
 
 def test_a_broken_checkpoint_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "x.ckpt").write_bytes(b"not a checkpoint")
+    cell, _ = cells_of(parse_spec(small(), ""))
+    path = Populations(tmp_path).path([cell.lane_id(lane) for lane in cell.lanes])
+    path.write_bytes(b"not a checkpoint")
     said = run(tmp_path)
     assert len(collect(tmp_path)) == 12
     assert "no readable checkpoint" in said[0]
+    assert not list((tmp_path / "checkpoints").glob("*"))
+
+
+@pytest.fixture
+def breaks_on(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Seeds on which training raises an error."""
+    bad: set[int] = set()
+    gradients = Learner.gradients
+
+    def breaking(self: Learner, step: int) -> Tensor:
+        if step == 3 and bad & {lane.seed for lane in self.lanes}:
+            raise RuntimeError("the layer is broken")
+        return gradients(self, step)
+
+    monkeypatch.setattr(Learner, "gradients", breaking)
+    return bad
+
+
+ONE_CELL: dict[str, Any] = {
+    "models": [{"name": "GRU", "width": 8, "layers": ["gru"]}],
+    "sweep__learning_rate": 1e-3,
+}
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_an_error_fails_lanes_which_are_tried_as_often_as_the_spec_says(
+    tmp_path: Path, breaks_on: set[int], retries: int
+) -> None:
+    breaks_on |= {0, 1, 2}
+    said = run(tmp_path, retries=retries, **ONE_CELL)
+    ledger = Ledger(tmp_path, "small")
+    assert list(ledger.failed().values()) == ["RuntimeError: the layer is broken"] * 3
+    assert len(said) == 1 + 3 * retries, "together once, then each alone"
+    lane = next(iter(ledger.failed()))
+    assert "in breaking" in (tmp_path / "lanes" / lane / "error.txt").read_text()
+    assert not run(tmp_path, retries=retries, **ONE_CELL), "what has failed for good is left alone"
+    breaks_on.clear()
+    assert ledger.sync(cells_of(parse_spec(small(**ONE_CELL), "")), retry_failed=True) == 3
+    assert not run(tmp_path, **ONE_CELL)
+    assert len(collect(tmp_path)) == 3
+    assert not ledger.failed()
+
+
+def test_a_lane_that_fails_takes_no_other_with_it(tmp_path: Path, breaks_on: set[int]) -> None:
+    breaks_on.add(1)
+    said = run(tmp_path, **ONE_CELL)
+    assert sorted(collect(tmp_path)["seed"]) == [0, 2]
+    assert len(Ledger(tmp_path, "small").failed()) == 1
+    assert said[0].startswith("parity × GRU: 3 lanes failed (3 of them will be tried again, each alone)")

@@ -1,0 +1,96 @@
+"""A lane as an Optuna trial, with names that a person finds in optuna-dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from statelab.models.settings import Lane, OptimiserSettings
+from statelab.sweeps.cells import Cell
+from statelab.sweeps.record import LaneFolder
+
+_DISTRIBUTIONS = {
+    "learning_rate": FloatDistribution(1e-300, 1e300, log=True),
+    "seed": IntDistribution(0, 2**32 - 1),
+}
+_OF_ONE_CLAIM = frozenset({"worker", "error", "failed", "record"})
+
+_STATES = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "finished",
+}
+
+
+class LaneState(NamedTuple):
+    """A lane in the ledger: waiting, running, finished or failed; seconds since the epoch at which it began, ended."""
+
+    state: str
+    began: float | None
+    ended: float | None
+    error: str
+
+
+def lane_of(trial: FrozenTrial) -> str:
+    """The id of a trial's lane."""
+    return str(trial.user_attrs.get("lane"))
+
+
+def states_of(trials: Iterable[FrozenTrial]) -> dict[str, LaneState]:
+    """Where each lane stands by its last trial; one that was only given back or dropped stands nowhere."""
+    last = {lane_of(trial): trial for trial in trials}
+    found = {lane_id: _state_of(trial) for lane_id, trial in last.items()}
+    return {lane_id: state for lane_id, state in found.items() if state is not None}
+
+
+def _state_of(trial: FrozenTrial) -> LaneState | None:
+    state = _STATES.get(trial.state)
+    if trial.state == TrialState.FAIL and "failed" in trial.user_attrs:
+        state = "failed"
+    if state is None:
+        return None
+    began, ended = (
+        None if time is None else time.timestamp() for time in (trial.datetime_start, trial.datetime_complete)
+    )
+    return LaneState(state, began, ended, str(trial.user_attrs.get("error", "unknown")))
+
+
+def new_trial(
+    cell: Cell, lane: Lane, lane_id: str, result: dict[str, Any] | None, tries: int = 0
+) -> FrozenTrial:
+    """A lane that waits or, with its result, one that is told; `tries` is how often it has failed before."""
+    attributes = {
+        "task": cell.task_label,
+        "model": cell.model_label,
+        "purpose": cell.purpose,
+        "lane": lane_id,
+    }
+    usual = asdict(OptimiserSettings(learning_rate=lane.optimiser.learning_rate))
+    unusual = {name: value for name, value in asdict(lane.optimiser).items() if value != usual[name]}
+    return create_trial(
+        state=TrialState.WAITING if result is None else TrialState.COMPLETE,
+        value=None if result is None else result["row"]["accuracy"],
+        params={"learning_rate": lane.optimiser.learning_rate, "seed": lane.seed},
+        distributions=_DISTRIBUTIONS,
+        user_attrs=attributes | unusual | ({"tries": tries} if tries else {}),
+    )
+
+
+def again(trial: FrozenTrial, **changes: Any) -> FrozenTrial:
+    """The same lane, waiting again."""
+    kept = {name: value for name, value in trial.user_attrs.items() if name not in _OF_ONE_CLAIM}
+    return create_trial(
+        state=TrialState.WAITING,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs=kept | changes,
+    )
+
+
+def copy_of_record(lane: LaneFolder) -> dict[str, Any]:
+    """A lane's whole record as plain data, for a storage that workers share who share no folder."""
+    return {"spec": lane.spec(), "curve": lane.curve(), "result": lane.result()}
