@@ -13,6 +13,10 @@ class LanesFailed(Exception):
     """Lanes have failed as often as they may; the others are finished. Exit code 1."""
 
 
+class DeviceLost(Exception):
+    """A card is in an error state that only another process gets it out of. Exit code 1."""
+
+
 def exit_code_of(error: BaseException) -> tuple[int, str | None]:
     """Exit code and sentence for an exception; no sentence for one that only a developer can mend."""
     # Imported here: the command line reads neither specs nor signals before it needs them.
@@ -26,7 +30,7 @@ def exit_code_of(error: BaseException) -> tuple[int, str | None]:
         return error.exit_code, (
             f"stopped by {error}: a checkpoint is kept and its lanes wait again; the same command goes on"
         )
-    if isinstance(error, MemoryError | WorkerFailed | LanesFailed):
+    if isinstance(error, MemoryError | WorkerFailed | LanesFailed | DeviceLost):
         return 1, str(error) or "out of memory"
     if isinstance(error, OSError):
         return 1, _of_os_error(error)

@@ -19,6 +19,7 @@ from statelab.models.learner import Learner
 from statelab.models.population import is_out_of_memory
 from statelab.models.settings import Lane
 from statelab.sweeps.cells import Cell
+from statelab.sweeps.errors import DeviceLost
 from statelab.sweeps.fitting import in_fitting_parts
 from statelab.sweeps.lease import Heartbeat
 from statelab.sweeps.loggers import LaneLoggers
@@ -121,6 +122,11 @@ class Worker:
             raise
         except Exception as error:
             self._fail(cell, lanes, error)
+            if isinstance(error, torch.AcceleratorError):
+                raise DeviceLost(
+                    f"{cell.label}: an operation has left {self.device} in an error state, in which nothing more can "
+                    "be done by this process; what was finished is recorded, and the same command goes on"
+                ) from error
 
     def _fail(self, cell: Cell, lanes: Sequence[Lane], error: Exception) -> None:
         folders = [LaneFolder(self.folder, cell.lane_id(lane)) for lane in lanes]

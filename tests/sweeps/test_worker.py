@@ -13,6 +13,7 @@ from torch import Tensor
 from statelab.models.learner import Learner
 from statelab.models.population import Population
 from statelab.sweeps.cells import cells_of
+from statelab.sweeps.errors import DeviceLost
 from statelab.sweeps.populations import Populations
 from statelab.sweeps.read import parse_spec
 from statelab.sweeps.record import collect, collect_curves, collect_lengths
@@ -187,3 +188,24 @@ def test_a_lane_that_fails_takes_no_other_with_it(tmp_path: Path, breaks_on: set
     assert sorted(collect(tmp_path)["seed"]) == [0, 2]
     assert len(Ledger(tmp_path, "small").failed()) == 1
     assert said[0].startswith("parity × GRU: 3 lanes failed (3 of them will be tried again, each alone)")
+
+
+def test_a_lost_device_ends_the_worker_and_fails_its_lanes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an illegal access every operation of the process fails: other cells would fail for nothing."""
+    gradients = Learner.gradients
+
+    def losing(self: Learner, step: int) -> Tensor:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(Learner, "gradients", losing)
+    with pytest.raises(DeviceLost, match="the same command goes on"):
+        run(tmp_path)
+    counts = Ledger(tmp_path, "small").counts(
+        cell.lane_id(lane) for cell in cells_of(parse_spec(small(), "")) for lane in cell.lanes
+    )
+    assert counts["waiting"] == 12
+    monkeypatch.setattr(Learner, "gradients", gradients)
+    run(tmp_path)
+    assert len(collect(tmp_path)) == 12
