@@ -22,7 +22,7 @@ demo: $(STAMP)
 	$(BIN)/statelab demo
 
 test: $(STAMP)
-	$(PYTEST) --timeout 600
+	$(PYTEST) --timeout 600 --durations 25 --durations-min 5
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow --timeout 3600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statelab.analysis import notes, render, tables
 from statelab.analysis.findings import Findings
+from statelab.analysis.length_pieces import exact_piece, length_piece, scaled_piece
 from statelab.analysis.pieces import Piece, cut_note, drawn_by, shown_cells
 from statelab.analysis.solved import threshold_table
 from statelab.analysis.summaries import curve_table, metric_table, range_table
@@ -11,8 +12,8 @@ from statelab.analysis.summaries import curve_table, metric_table, range_table
 _MOST_LINES = 48
 
 NAMES = (
-    "solved", "success", "published", "differences", "pairs", "lengths", "time", "thresholds",
-    "rates", "capacity", "curves", "ranges", "metrics",
+    "solved", "success", "published", "differences", "pairs", "lengths", "lengths_scaled", "lengths_exact",
+    "time", "thresholds", "rates", "capacity", "curves", "ranges", "metrics",
 )  # fmt: skip
 """Every piece there can be, in a report's order."""
 
@@ -20,8 +21,8 @@ NAMES = (
 def pieces_of(found: Findings) -> list[Piece]:
     """The pieces that a study has something to show for."""
     makers = (
-        _solved, _success, _published, _differences, _pairs, _lengths, _time, _thresholds,
-        _rates, _capacity, _curves, _ranges, _metrics,
+        _solved, _success, _published, _differences, _pairs, length_piece, scaled_piece, exact_piece,
+        _time, _thresholds, _rates, _capacity, _curves, _ranges, _metrics,
     )  # fmt: skip
     return [piece for make in makers if (piece := make(found)) is not None]
 
@@ -110,24 +111,6 @@ def _pairs(found: Findings) -> Piece | None:
         about="As papers print it: mean ± half-width of the 95 % t-interval (solved lanes), and the difference.",
         table=table,
         sections=tuple(tables.pair_sections(table)),
-    )
-
-
-def _lengths(found: Findings) -> Piece | None:
-    if found.by_length.empty:
-        return None
-    shown = shown_cells(found)
-
-    draw = drawn_by("draw_lengths", "length_figure", shown.lengths, shown.lanes, chance=found.chance)
-
-    return Piece(
-        name="lengths",
-        title="Beyond the training length",
-        about="Accuracy against length at the chosen rates.",
-        table=found.by_length,
-        sections=(*tables.reach_sections(found.reach), *render.length_sections(found.by_length)),
-        notes=(*notes.length_notes(found.by_length), *cut_note(found)),
-        draw=draw if not shown.lengths.empty else None,
     )
 
 

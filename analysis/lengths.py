@@ -34,20 +34,24 @@ def lengths_at_chosen(lengths: pd.DataFrame, lanes: pd.DataFrame, chosen: pd.Dat
 
 
 def length_table(
-    lengths: pd.DataFrame, lanes: pd.DataFrame, chosen: pd.DataFrame, threshold: float | None = None
+    lengths: pd.DataFrame,
+    lanes: pd.DataFrame,
+    chosen: pd.DataFrame,
+    threshold: float | None = None,
+    value: str = "accuracy",
 ) -> pd.DataFrame:
     """One row per (task, model, length) at the chosen settings of solved.choose_rates, with COLUMNS.
 
     `solved` lanes of n have finished with accuracy at or above the threshold at that length. `n` counts every
     lane at the chosen setting, so one that diverged before it was tested counts as unsolved; `mean`,
-    `half_width` and `median` are over the `measured` lanes.
+    `half_width` and `median` are of the column `value` over the `measured` lanes.
     """
     n = chosen.set_index(["task", "model"])["n"].to_dict()
     tested = mark_solved(lengths_at_chosen(lengths, lanes, chosen), threshold)
     rows = []
     for (task, model, length), group in tested.groupby(["task", "model", "length"], sort=False):
-        accuracy = mean_interval(group["accuracy"].to_numpy())
-        median = float(group["accuracy"].median())
+        accuracy = mean_interval(group[value].to_numpy())
+        median = float(group[value].median())
         counts = (n[task, model], int(group["solved"].sum()), accuracy.n)
         where = (task, model, length, group["train_length"].max())
         rows.append((*where, *counts, accuracy.mean, accuracy.half_width, median))

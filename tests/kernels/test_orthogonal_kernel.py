@@ -26,13 +26,14 @@ Case = tuple[int, int, int, Factor, int, StraightThrough, str]
 """Time, widths, factor, iterations, straight-through half, precision."""
 
 INTERPRETED: list[Case] = [
-    (5, 7, 9, "cubic", 5, "off", "tf32"),
-    (18, 17, 20, "cubic", 2, "off", "bf16x3"),
-    (4, 9, 9, "quintic", 3, "off", "bf16x6"),
+    (3, 7, 9, "cubic", 5, "off", "tf32"),
+    (17, 9, 9, "cubic", 2, "off", "tf32"),
+    (2, 17, 20, "cubic", 2, "off", "bf16x3"),
+    (2, 9, 9, "quintic", 3, "off", "bf16x6"),
     (3, 9, 9, "cubic", 0, "off", "tf32"),
     (3, 9, 9, "cubic", 1, "off", "tf32"),
-    (4, 9, 9, "cubic", 2, "forward", "tf32"),
-    (4, 9, 9, "quintic", 2, "backward", "tf32"),
+    (3, 9, 9, "cubic", 2, "forward", "tf32"),
+    (3, 9, 9, "quintic", 2, "backward", "tf32"),
 ]
 ON_CARD: list[Case] = [
     *((37, d, d, "cubic", 5, "off", "bf16") for d in (9, 16, 31, 32, 47, 48, 64)),
@@ -85,7 +86,9 @@ def errors(case: Case, device: str, change: Any = None) -> list[float]:
     from statelab.kernels.orthogonal_read.scan import orthogonal_scan
 
     torch.manual_seed(0)
-    drawn = [tensor.float().to(device) for tensor in draw(time, K, V)]
+    # Interpreted heads take their time.
+    heads = 1 if device == "cpu" else 3
+    drawn = [tensor.float().to(device) for tensor in draw(time, K, V, heads)]
     if change:
         change(drawn)
     wide = [tensor.double().requires_grad_() for tensor in drawn]
@@ -107,8 +110,8 @@ def test_it_is_the_definition(case: Case) -> None:
 
 
 def mlstm_inputs(time: int, dtype: torch.dtype, device: str) -> list[Tensor]:
-    q, k, v, forget, gate, C = (tensor.to(dtype).to(device) for tensor in draw(time, 9, 7, heads=2))
-    n, m = torch.randn(2, 2, 9, dtype=dtype, device=device), torch.randn(2, 2, dtype=dtype, device=device)
+    q, k, v, forget, gate, C = (tensor.to(dtype).to(device) for tensor in draw(time, 9, 7, heads=1))
+    n, m = torch.randn(2, 1, 9, dtype=dtype, device=device), torch.randn(2, 1, dtype=dtype, device=device)
     return [q, k, v, 3 * gate, 5 + 8 * forget, C, n, m]
 
 
@@ -123,7 +126,7 @@ def run_mlstm(inputs: Sequence[Tensor], backend: Any, **options: Any) -> tuple[T
 def test_an_mlstm_reads_with_it(options: dict[str, Any]) -> None:
     """Output, last state and every gradient, the denominator's and the running maximum's too."""
     torch.manual_seed(1)
-    inputs = mlstm_inputs(6, torch.float32, "cpu")
+    inputs = mlstm_inputs(4, torch.float32, "cpu")
     settings = {name: torch.tensor(value) if name == "blend" else value for name, value in options.items()}
     wide = [tensor.double().requires_grad_() for tensor in inputs]
     wide_settings = {k: v.double() if isinstance(v, Tensor) else v for k, v in settings.items()}

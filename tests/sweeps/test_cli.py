@@ -169,6 +169,7 @@ def kill_and_resume(folder: Path, kills: int, seed: int) -> None:
     pd.testing.assert_frame_equal(results(calm / "runs/small"), mine, check_exact=True)
 
 
+@pytest.mark.slow
 def test_kill_9_loses_and_doubles_nothing(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, kills=3, seed=1)
 
