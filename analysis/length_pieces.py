@@ -9,6 +9,8 @@ from statelab.analysis.findings import Findings
 from statelab.analysis.lengths import length_table, with_prefix_exact
 from statelab.analysis.pieces import Piece, cut_note, drawn_by, shown_cells
 
+MEASURED = {"scaled_accuracy": "scaled accuracy", "prefix_exact": "rows without a mistake"}
+
 
 def length_piece(found: Findings) -> Piece | None:
     """Accuracy over length."""
@@ -61,13 +63,14 @@ def exact_piece(found: Findings) -> Piece | None:
 
 def _over_length(found: Findings, name: str, value: str, title: str, about: str) -> Piece:
     shown = shown_cells(found)
+    table = length_table(found.lengths, found.lanes, found.chosen, value=value)
+    draw = drawn_by("draw_lengths", "length_figure", shown.lengths, shown.lanes, value=value)
     return Piece(
         name=name,
         title=title,
         about=about,
-        table=length_table(found.lengths, found.lanes, found.chosen, value=value),
+        table=table,
+        sections=tuple(render.length_sections(table, MEASURED[value])),
         notes=cut_note(found),
-        draw=None
-        if shown.lengths.empty
-        else drawn_by("draw_lengths", "length_figure", shown.lengths, shown.lanes, value=value),
+        draw=draw if not shown.lengths.empty else None,
     )

@@ -86,12 +86,12 @@ def mark_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     return marked.assign(chosen=marked["chosen"].notna())
 
 
-def length_sections(table: pd.DataFrame) -> list[Section]:
-    """A table per task of a lengths.length_table: a row per model, a column per length."""
+def length_sections(table: pd.DataFrame, what: str = "accuracy") -> list[Section]:
+    """A table per task of a lengths.length_table of `what`: a row per model, a column per length."""
     sections = []
     for task, rows in table.groupby("task", sort=False):
         trained = " and ".join(str(length) for length in sorted(set(rows["train_length"])))
-        title = f"{task}: accuracy % (solved) by length, trained at {trained}"
+        title = f"{task}: {what} % (solved) by length, trained at {trained}"
         cells = {
             (str(row["model"]), str(row["length"])): f"{percent(row['mean'])} ({row['solved']}/{row['n']})"
             for _, row in rows.iterrows()

@@ -12,8 +12,8 @@ from statelab.analysis.drawing import FORMATS
 from statelab.analysis.report import FILES, WORDS, write_comparison, write_report
 from tests.analysis.frames import by_length, grid, write_study
 
-PIECES = ("solved", "success", "differences", "lengths", "time", "thresholds", "rates", "capacity", "curves", "ranges",
-    "metrics")  # fmt: skip
+PIECES = ("solved", "success", "differences", "lengths", "lengths_scaled", "lengths_exact", "time",
+    "thresholds", "rates", "capacity", "curves", "ranges", "metrics")  # fmt: skip
 
 
 def study(
@@ -105,7 +105,12 @@ def test_one_lane_is_drawn_without_nonsense(tmp_path: Path, accuracy: float | No
     assert "One lane has finished." in report.text
     drawn = {name for name in report.files if name.endswith(".png")}
     always = {"solved.png", "time.png", "thresholds.png", "capacity.png"}
-    measured = {"lengths.png", "curves.png", "ranges.png", "metrics.png"}
+    measured = {
+        "lengths.png",
+        "curves.png",
+        "ranges.png",
+        "metrics.png",
+    }
     assert drawn == (always if accuracy is None else always | measured)
 
 
