@@ -32,8 +32,8 @@ def length_piece(found: Findings) -> Piece | None:
 
 
 def scaled_piece(found: Findings) -> Piece | None:
-    """Scaled accuracy over length, where there is more than one."""
-    if found.by_length["length"].nunique() < 2:
+    """Scaled accuracy over length, where there is more than one, and tasks whose accuracies do not compare."""
+    if found.by_length["length"].nunique() < 2 or found.by_length["task"].nunique() < 2:
         return None
     return _over_length(
         found,
