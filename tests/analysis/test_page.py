@@ -62,7 +62,7 @@ def test_the_page_is_whole_by_itself(page: Path) -> None:
     assert found.open == []
     assert all(reference.startswith(("data:image/", "#")) for reference in found.references)
     assert not re.search(r"@import|url\(|<script|https?://(?!www\.w3\.org)", text.split("</style>")[0])
-    assert len(found.alts) == 13
+    assert len(found.alts) == 12
     assert all(len(alt) > 30 for alt in found.alts)
     assert "gru &lt;1&gt;" in text
     for word in ("What was asked", "How sure, and how chosen", "prefers-color-scheme: dark", "@media print"):
