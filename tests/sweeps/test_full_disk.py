@@ -36,10 +36,8 @@ def fill(disk: Path, leave: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "leave",
-    [pytest.param(0, marks=pytest.mark.slow), 40_000, pytest.param(72_000, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("leave", [0, 40_000, 72_000])
 def test_a_full_disk_is_a_sentence_and_the_study_goes_on_when_there_is_room(
     small_disk: Path, leave: int
 ) -> None:

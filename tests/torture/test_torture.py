@@ -14,7 +14,7 @@ from tests.torture.storm import Storm, calm_run, storage, write_spec
 @pytest.mark.parametrize(
     ("kind", "workers", "kills"),
     [
-        ("journal", 2, 3),
+        ("journal", 2, 2),
         pytest.param("journal", 4, 12, marks=pytest.mark.slow),
         pytest.param("postgres", 2, 12, marks=pytest.mark.slow),
     ],
