@@ -11,11 +11,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from statelab.kernels.orthogonal_read.memory import (
+    load_fragments,
+)
 from statelab.kernels.orthogonal_read.tiles import (
     add_outer,
     combine,
-    combine_vectors,
-    load_fragments,
     operand,
     scaled,
     symmetric_operand,
@@ -88,10 +89,10 @@ def last_read(x, q, a, b, c, SQUARE: tl.constexpr, N: tl.constexpr):
     """X̂ᵀ q with X̂ = a X + b X A + c X A²."""
     once = vector_times(q, x, N)
     twice = vector_times(times_vector(x, once, N), x, N)
-    out = combine_vectors(a, once, b, twice, N)
+    out = combine(a, once, b, twice)
     if SQUARE:
         thrice = vector_times(times_vector(x, twice, N), x, N)
-        out = combine_vectors(1.0, out, c, thrice, N)
+        out = combine(1.0, out, c, thrice)
     return out
 
 
@@ -103,35 +104,26 @@ def last_read_backward(x, q, g, a, b, c, SQUARE: tl.constexpr, N: tl.constexpr):
     g_once = times_vector(x, g, N)
     g_twice = vector_times(g_once, x, N)
     g_thrice = times_vector(x, g_twice, N)
-    along = combine_vectors(a, g, b, g_twice, N)
-    dq = combine_vectors(a, g_once, b, g_thrice, N)
+    along = combine(a, g, b, g_twice)
+    dq = combine(a, g_once, b, g_thrice)
     # b (g₁ w₁ᵀ + w₂ gᵀ), with what shares a vector put together.
-    columns_g = scaled_vector(b, back_once, N)
-    columns_once = scaled_vector(b, g_once, N)
+    columns_g = scaled(b, back_once)
+    columns_once = scaled(b, g_once)
     if SQUARE:
         twice = vector_times(back_once, x, N)
         back_twice = times_vector(x, twice, N)
         g_fourth = vector_times(g_thrice, x, N)
-        along = combine_vectors(1.0, along, c, g_fourth, N)
-        dq = combine_vectors(1.0, dq, c, times_vector(x, g_fourth, N), N)
-        columns_g = combine_vectors(1.0, columns_g, c, back_twice, N)
-        columns_once = combine_vectors(1.0, columns_once, c, g_thrice, N)
+        along = combine(1.0, along, c, g_fourth)
+        dq = combine(1.0, dq, c, times_vector(x, g_fourth, N))
+        columns_g = combine(1.0, columns_g, c, back_twice)
+        columns_once = combine(1.0, columns_once, c, g_thrice)
     r = outer(q, along, N)
     r = add_outer(r, columns_g, g, N)
     r = add_outer(r, columns_once, once, N)
     if SQUARE:
-        r = add_outer(r, scaled_vector(c, g_once, N), twice, N)
-        r = add_outer(r, scaled_vector(c, back_once, N), g_twice, N)
+        r = add_outer(r, scaled(c, g_once), twice, N)
+        r = add_outer(r, scaled(c, back_once), g_twice, N)
     return r, dq
-
-
-@triton.jit
-def scaled_vector(a, x, N: tl.constexpr):
-    """a x."""
-    out = ()
-    for i in tl.static_range(N):
-        out = out + (a * x[i],)
-    return out
 
 
 @triton.jit

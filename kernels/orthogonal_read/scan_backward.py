@@ -6,24 +6,25 @@ import triton
 import triton.language as tl
 
 from statelab.kernels.dot import dot
+from statelab.kernels.orthogonal_read.memory import (
+    load_fragments,
+    load_vector,
+    store_fragments,
+    store_vector,
+)
 from statelab.kernels.orthogonal_read.newton_schulz import (
     iterate,
     iterate_backward,
     last_read_backward,
     outer,
-    scaled_vector,
 )
 from statelab.kernels.orthogonal_read.scan_forward import INTEGERS, SMALLEST
 from statelab.kernels.orthogonal_read.tiles import (
     add_outer,
     combine,
     inner,
-    load_fragments,
-    load_vector,
     operand,
     scaled,
-    store_fragments,
-    store_vector,
     times_vector,
     vector_times,
 )
@@ -108,7 +109,7 @@ def backward_kernel(
             decay, gain = tl.exp(tl.load(log_decay + gate)), tl.exp(tl.load(log_gain + gate))
             key = load_vector(k + row * k_row + t * k_time + head * k_head, key_width, N)
             value = load_vector(v + row * v_row + t * v_time + head * v_head, value_width, N)
-            memory = add_outer(scaled(decay, memory), scaled_vector(gain, key, N), value, N)
+            memory = add_outer(scaled(decay, memory), scaled(gain, key), value, N)
             store_fragments(own + s * SIZE, memory)
         store_fragments(accumulated, scaled(0.0, memory))
         tl.debug_barrier()
@@ -129,9 +130,9 @@ def backward_kernel(
             key = load_vector(k + row * k_row + t * k_time + head * k_head, key_width, N)
             value = load_vector(v + row * v_row + t * v_time + head * v_head, value_width, N)
             gain = tl.exp(tl.load(log_gain + gate))
-            toward_key = scaled_vector(gain, times_vector(gradient, value, N), N)
+            toward_key = scaled(gain, times_vector(gradient, value, N))
             store_vector(dk + gate * key_width, toward_key, key_width, N)
-            toward_value = scaled_vector(gain, vector_times(key, gradient, N), N)
+            toward_value = scaled(gain, vector_times(key, gradient, N))
             store_vector(dv + gate * value_width, toward_value, value_width, N)
             gained = 0.0
             for i in tl.static_range(N):

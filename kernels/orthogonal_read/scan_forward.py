@@ -6,15 +6,17 @@ import triton
 import triton.language as tl
 
 from statelab.kernels.dot import dot
-from statelab.kernels.orthogonal_read.newton_schulz import iterate, last_read, scaled_vector
+from statelab.kernels.orthogonal_read.memory import (
+    load_fragments,
+    load_vector,
+    store_fragments,
+    store_vector,
+)
+from statelab.kernels.orthogonal_read.newton_schulz import iterate, last_read
 from statelab.kernels.orthogonal_read.tiles import (
     add_outer,
     inner,
-    load_fragments,
-    load_vector,
     scaled,
-    store_fragments,
-    store_vector,
     vector_times,
 )
 
@@ -105,7 +107,7 @@ def forward_kernel(
             value = load_vector(v + row * v_row + t * v_time + head * v_head, value_width, N)
             query = load_vector(q + row * q_row + t * q_time + head * q_head, key_width, N)
             memory = scaled(decay, load_fragments(own, N * N))
-            memory = add_outer(memory, scaled_vector(gain, key, N), value, N)
+            memory = add_outer(memory, scaled(gain, key), value, N)
             store_fragments(own, memory)
             if READ == "raw":
                 read = vector_times(query, memory, N)
