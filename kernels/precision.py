@@ -3,6 +3,7 @@
 | name | operands | relative error of a product |
 |---|---|---|
 | bf16 | rounded to bfloat16 | 4e-3 |
+| fp16 | rounded to float16: of the orthogonal read alone, whose operands are normed | 5e-4 |
 | tf32 | rounded to 10-bit mantissas | 5e-4 |
 | bf16x3 | split into two bfloat16, three products | 2e-5 |
 | bf16x6 | split into three bfloat16, six products | float32's |

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from statelab.models.arithmetic import products_of
+from statelab.models.long_sums import divide_long_sums
 from statelab.models.settings import Arithmetic
 from statelab.models.step import StepFunction, Tensors
 
@@ -39,6 +40,8 @@ def compile_step(
         traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(
             _plain(tensors), inputs_RBT, targets_RBT
         )
+    if divide_long_sums(traced):
+        traced.recompile()
     compiled: Callable[..., Any] = torch.compile(traced, backend=backend, fullgraph=True, dynamic=False)
 
     def run(tensors: Tensors, inputs_RBT: Tensor, targets_RBT: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Legend: B rows, T time, H heads, K head width.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from statelab.kernels.clip import ClipAt, check_clip
@@ -55,7 +56,7 @@ def gru(
     limit = None if sizes["K"] <= 128 else f"takes head widths up to 128, got {sizes['K']}"
     weights = (weight_HKK, reset_weight_HKK, forget_weight_HKK)
     tensors = (x_BTHK, reset_BTHK, forget_BTHK, *weights, state_BHK)
-    chosen = choose_backend("gru", backend, ("reference", "triton"), *tensors, limit=limit, proven=False)
+    chosen = choose_backend("gru", backend, ("reference", "triton"), *tensors, limit=limit)
     products = choose_precision("gru", precision, x_BTHK)
     if state_BHK is None:
         state_BHK = widen(x_BTHK).new_zeros([sizes[letter] for letter in "BHK"])
@@ -66,6 +67,8 @@ def gru(
         return recurrent(*inputs, gradient_clip, clip_at, products)
     wide = (widen(x_BTHK), widen(reset_BTHK), widen(forget_BTHK))
     wide_weights = (widen(weight_HKK), widen(reset_weight_HKK), widen(forget_weight_HKK))
-    y_BTHK, state_BHK = reference(*wide, *wide_weights, widen(state_BHK), gradient_clip, clip_at)
+    # Autocast would make products of 16 bits, and of them the state.
+    with torch.autocast(x_BTHK.device.type, enabled=False):
+        y_BTHK, state_BHK = reference(*wide, *wide_weights, widen(state_BHK), gradient_clip, clip_at)
     # Contiguous, or a projection behind it would copy a lane's weights for each row under vmap.
     return y_BTHK.to(x_BTHK.dtype).contiguous(), state_BHK

@@ -6,6 +6,7 @@ width, V value width.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from statelab.kernels.clip import ClipAt, check_clip
@@ -55,7 +56,7 @@ def m2rnn(
     check_clip("m2rnn", gradient_clip, clip_at)
     limit = None if sizes["V"] <= 128 else f"takes value widths up to 128, got {sizes['V']}"
     tensors = (v_BTHV, q_BTGK, k_BTGK, forget_BTH, weight_HVV, state_BHKV)
-    chosen = choose_backend("m2rnn", backend, ("reference", "triton"), *tensors, limit=limit, proven=False)
+    chosen = choose_backend("m2rnn", backend, ("reference", "triton"), *tensors, limit=limit)
     products = choose_precision("m2rnn", precision, v_BTHV)
     if state_BHKV is None:
         state_BHKV = widen(v_BTHV).new_zeros([sizes[letter] for letter in "BHKV"])
@@ -64,15 +65,17 @@ def m2rnn(
 
         inputs = (q_BTGK, k_BTGK, v_BTHV, forget_BTH, weight_HVV, widen(state_BHKV))
         return recurrent(*inputs, gradient_clip, clip_at, products)
-    y_BTHV, state_BHKV = reference(
-        widen(q_BTGK),
-        widen(k_BTGK),
-        widen(v_BTHV),
-        None if forget_BTH is None else widen(forget_BTH),
-        widen(weight_HVV),
-        widen(state_BHKV),
-        gradient_clip,
-        clip_at,
-    )
+    # Autocast would make products of 16 bits, and of them the state.
+    with torch.autocast(v_BTHV.device.type, enabled=False):
+        y_BTHV, state_BHKV = reference(
+            widen(q_BTGK),
+            widen(k_BTGK),
+            widen(v_BTHV),
+            None if forget_BTH is None else widen(forget_BTH),
+            widen(weight_HVV),
+            widen(state_BHKV),
+            gradient_clip,
+            clip_at,
+        )
     # Contiguous, or a projection behind it would copy a lane's weights for each row under vmap.
     return y_BTHV.to(v_BTHV.dtype).contiguous(), state_BHKV

@@ -90,10 +90,8 @@ def mlstm(
     )
     limit = _limit(options, blend, sizes)
     tensors = (q_BTHK, k_BTHK, v_BTHV, input_gate_BTH, forget_gate_BTH, *parts)
-    # Seen to pass on an H200: plain reads up to width 64.
-    proven = read == "plain" and max(sizes["K"], sizes["V"]) <= 64
     has = ("reference", "chunk", "triton")
-    chosen = choose_backend("mlstm", backend, has, *tensors, limit=limit, proven=proven)
+    chosen = choose_backend("mlstm", backend, has, *tensors, limit=limit)
     # Products are of 16 bits only where q, k and v all are.
     wide = [tensor for tensor in (q_BTHK, k_BTHK, v_BTHV) if tensor.dtype == torch.float32]
     chosen_precision = choose_precision("mlstm", precision, wide[0] if wide else v_BTHV)
@@ -107,7 +105,7 @@ def mlstm(
                 blend,
                 options,
                 precision=chosen_precision,
-                read_precision=choose_read_precision(factor, read_precision),
+                read_precision=choose_read_precision(factor, read_precision, iterations),
             )
         from statelab.kernels.mlstm.tiles import tiles
 

@@ -6,11 +6,11 @@ Legend: B rows, T time, H heads, K key width, V value width.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from statelab.kernels.mlstm.maximum import running_maximum
 from statelab.kernels.mlstm.options import Options
 from statelab.kernels.mlstm.tiles import tiles
 from statelab.kernels.orthogonal_read import COEFFICIENTS
@@ -41,7 +41,7 @@ def orthogonal(
         n_BHK, m_BH = C_BHKV[..., 0], C_BHKV[..., 0, 0]
     else:
         C_BHKV, n_BHK, m_BH = (part.float() for part in state)
-    m_BTH = _running_maximum(gate_BTH, log_forget_BTH, m_BH)
+    m_BTH = running_maximum(gate_BTH, log_forget_BTH, m_BH)
     before_BTH = torch.cat((m_BH.unsqueeze(1), m_BTH[:, :-1]), dim=1)
     y_BTHV, after_BHKV, _ = orthogonal_scan(
         q_BTHK,
@@ -81,40 +81,3 @@ def _plain(
         normaliser=False,
         precision=precision,
     )
-
-
-def _running_maximum(gate_BTH: Tensor, log_forget_BTH: Tensor, m_BH: Tensor) -> Tensor:
-    """m `[B, T, H]`: m_t = max(log f_t + m_{t−1}, ĩ_t), as sums of log f and a running maximum of what they leave."""
-    sums_BTH = log_forget_BTH.cumsum(dim=1)
-    highest_BTH: Tensor = _CumulativeMaximum.apply(gate_BTH - sums_BTH)[0]
-    return sums_BTH + torch.maximum(m_BH.unsqueeze(1), highest_BTH)
-
-
-class _CumulativeMaximum(torch.autograd.Function):
-    """torch.cummax along the second axis, with a gradient that is a difference of sums: torch's own adds up by
-    atomics, in any order."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x_BTH: Tensor) -> tuple[Tensor, Tensor]:
-        values_BTH, where_BTH = torch.cummax(x_BTH, dim=1)
-        return values_BTH, where_BTH
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, gradient_BTH: Tensor, _: Tensor) -> Tensor:
-        (where_BTH,) = ctx.saved_tensors
-        time = where_BTH.shape[1]
-        steps_T1 = torch.arange(time, device=where_BTH.device).unsqueeze(-1)
-        sets_BTH = where_BTH == steps_T1
-        # A step that set the maximum gets the sum up to the next that did.
-        later_BTH = torch.where(sets_BTH, steps_T1, time).flip(1).cummin(dim=1).values.flip(1)
-        next_BTH = torch.cat((later_BTH[:, 1:], torch.full_like(later_BTH[:, :1], time)), dim=1)
-        sums_BTH = gradient_BTH.flip(1).cumsum(dim=1).flip(1)
-        beyond_BTH = torch.cat((sums_BTH, torch.zeros_like(sums_BTH[:, :1])), dim=1).gather(1, next_BTH)
-        return torch.where(sets_BTH, sums_BTH - beyond_BTH, 0)

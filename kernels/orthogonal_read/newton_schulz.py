@@ -18,6 +18,7 @@ from statelab.kernels.orthogonal_read.tiles import (
     add_outer,
     combine,
     operand,
+    parts_of,
     scaled,
     symmetric_operand,
     symmetric_times,
@@ -33,55 +34,50 @@ from statelab.kernels.orthogonal_read.tiles import (
 
 
 @triton.jit
-def iterate(u, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr):
+def iterate(u, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
     """One iteration on a matrix; SQUARE if γ is not 0."""
-    left = operand(u, PARTS)
+    left = operand(u, FORMAT)
     turned = transposed(left, N)
-    gram = symmetric_times(turned, turned, (), N, PARTS)
-    return times_transposed(left, _step(gram, beta, gamma, SQUARE, N, PARTS), u, N, PARTS)
+    gram = symmetric_times(turned, turned, (), N, FORMAT)
+    return times_transposed(left, _step(gram, beta, gamma, SQUARE, N, FORMAT), u, N, FORMAT)
 
 
 @triton.jit
-def _step(gram, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr):
+def _step(gram, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
     """The operand β A + γ A²."""
     if SQUARE:
-        half = symmetric_operand(gram, N, PARTS)
-        step = combine(beta, gram, gamma, symmetric_times(half, half, (), N, PARTS))
+        half = symmetric_operand(gram, N, FORMAT)
+        step = combine(beta, gram, gamma, symmetric_times(half, half, (), N, FORMAT))
     else:
         step = scaled(beta, gram)
-    return symmetric_operand(step, N, PARTS)
+    return symmetric_operand(step, N, FORMAT)
 
 
 @triton.jit
-def iterate_backward(r, place, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr):
+def iterate_backward(r, place, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
     """The gradient R of an iteration's result to that of its matrix U, whose operand lies at `place`.
 
     R ← R + R (β A + γ A²) + U (β W + γ (W A + A W)),    W = Rᵀ U + Uᵀ R
     """
     # The order is that which leaves the fewest numbers alive, for registers' sake.
-    turned = transposed(load_fragments(place, _count(N, PARTS)), N)
-    gram = symmetric_times(turned, turned, (), N, PARTS)
-    above = operand(r, PARTS)
-    out = times_transposed(above, _step(gram, beta, gamma, SQUARE, N, PARTS), r, N, PARTS)
+    turned = transposed(load_fragments(place, N * N * parts_of(FORMAT)), N)
+    gram = symmetric_times(turned, turned, (), N, FORMAT)
+    above = operand(r, FORMAT)
+    out = times_transposed(above, _step(gram, beta, gamma, SQUARE, N, FORMAT), r, N, FORMAT)
     above = transposed(above, N)
-    both = symmetric_times(above, turned, (), N, PARTS)
-    both = symmetric_times(turned, above, both, N, PARTS)
+    both = symmetric_times(above, turned, (), N, FORMAT)
+    both = symmetric_times(turned, above, both, N, FORMAT)
     if SQUARE:
-        half = symmetric_operand(gram, N, PARTS)
-        across = symmetric_operand(both, N, PARTS)
-        mixed = symmetric_times(across, half, (), N, PARTS)
-        both = combine(beta, both, gamma, symmetric_times(half, across, mixed, N, PARTS))
+        half = symmetric_operand(gram, N, FORMAT)
+        across = symmetric_operand(both, N, FORMAT)
+        mixed = symmetric_times(across, half, (), N, FORMAT)
+        both = combine(beta, both, gamma, symmetric_times(half, across, mixed, N, FORMAT))
     else:
         both = scaled(beta, both)
     # Loaded again, from the nearest cache, rather than kept.
     tl.debug_barrier()
-    left = load_fragments(place, _count(N, PARTS))
-    return times_transposed(left, symmetric_operand(both, N, PARTS), out, N, PARTS)
-
-
-@triton.constexpr_function
-def _count(n, parts):
-    return n * n * max(parts, 1)
+    left = load_fragments(place, N * N * parts_of(FORMAT))
+    return times_transposed(left, symmetric_operand(both, N, FORMAT), out, N, FORMAT)
 
 
 @triton.jit

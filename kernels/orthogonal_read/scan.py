@@ -22,15 +22,13 @@ from torch import Tensor
 from statelab.kernels.lanes import lift, rows_last_contiguous
 from statelab.kernels.orthogonal_read.scan_backward import backward_kernel, carry_kernel, finish_kernel
 from statelab.kernels.orthogonal_read.scan_forward import forward_kernel, states_kernel
+from statelab.kernels.orthogonal_read.tiles import PARTS
 
 LENGTH = 16
 """Steps of a chunk: the fewest that matrix units take at once."""
 
 AHEAD = 4
 """Chunks whose loads are made at once in the sum over chunks."""
-
-PARTS = {"bf16": 1, "bf16x3": 2, "bf16x6": 3, "tf32": 0}
-"""Precisions of products, as numbers of bfloat16 that a float32 is split into; see `tiles`."""
 
 WIDEST = 64
 """Widest key or value: four tiles, and what one warp's registers hold with room on the stack."""
@@ -88,7 +86,7 @@ def orthogonal_scan(
         q, k, v, log_decay, log_gain, states, y, torch.empty(programs * n * n * 256, device=device),
         time, heads, chunks, total, key_width, value_width, iterations,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_numbers(coefficients, iterations),
-        way, coefficients[2] != 0, n, PARTS[precision], LENGTH, **ONE_WARP,
+        way, coefficients[2] != 0, n, precision, LENGTH, **ONE_WARP,
     )  # fmt: skip
     return y, last, states
 
@@ -120,10 +118,10 @@ def orthogonal_scan_backward(
     dy, dlast = dy.float().contiguous(), dlast.contiguous()
     rows, time, heads, key_width = k.shape
     value_width, device, chunks = v.shape[-1], v.device, states.shape[2]
-    n, parts, total = _tiles(key_width, value_width), PARTS[precision], rows * heads * chunks
+    n, total = _tiles(key_width, value_width), rows * heads * chunks
     size, programs = n * n * 256, _programs(total, device)
-    kept = torch.bfloat16 if parts else torch.float32
-    room = torch.empty(programs * max(iterations, 1) * max(parts, 1) * size, dtype=kept, device=device)
+    kept = {"tf32": torch.float32, "fp16": torch.float16}.get(precision, torch.bfloat16)
+    room = torch.empty(programs * max(iterations, 1) * PARTS[precision] * size, dtype=kept, device=device)
     dq, dk, dv = (torch.empty(tensor.shape, device=device) for tensor in (q, k, v))
     dgain, along = torch.empty_like(log_gain), torch.empty_like(log_gain)
     ends = torch.empty_like(states)
@@ -135,7 +133,7 @@ def orthogonal_scan_backward(
         *sizes, total, key_width, value_width, iterations,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_numbers(coefficients, iterations),
         "iterated" if iterations else "normed", straight_through, coefficients[2] != 0,
-        n, parts, LENGTH, **ONE_WARP,
+        n, precision, LENGTH, **ONE_WARP,
     )  # fmt: skip
     dstart = torch.empty_like(dlast)
     carry_kernel[(rows * heads, n * n)](

@@ -24,6 +24,7 @@ from statelab.kernels.orthogonal_read.tiles import (
     combine,
     inner,
     operand,
+    parts_of,
     scaled,
     times_vector,
     vector_times,
@@ -34,16 +35,20 @@ from statelab.kernels.orthogonal_read.tiles import (
 # ruff: noqa: RUF005
 
 
+SMALLEST_GRADIENT = tl.constexpr(1e-30)
+"""Norms of a gradient below it count as it."""
+
+
 @triton.jit
 def memory_backward(
     place, query, g, saved, iterations, beta, gamma, growth, a, b, c,
-    READ: tl.constexpr, STRAIGHT: tl.constexpr, SQUARE: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr,
+    READ: tl.constexpr, STRAIGHT: tl.constexpr, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the memory at `place` and of the query from that of a read, and ⟨gradient, memory⟩.
 
     `saved` is this program's room for the iterations' operands, in their order.
     """
-    STORED: tl.constexpr = N * N * 256 * (PARTS if PARTS > 0 else 1)
+    STORED: tl.constexpr = N * N * 256 * parts_of(FORMAT)
     memory = load_fragments(place, N * N)
     norm = tl.sqrt(inner(memory, memory))
     size = tl.maximum(norm, SMALLEST)
@@ -53,10 +58,14 @@ def memory_backward(
         r, dq = outer(query, g, N), times_vector(x, g, N)
     else:
         for step in range(iterations - 1):
-            store_fragments(saved + step * STORED, operand(x, PARTS))
-            x = iterate(x, beta_j, gamma_j, SQUARE, N, PARTS)
+            store_fragments(saved + step * STORED, operand(x, FORMAT))
+            x = iterate(x, beta_j, gamma_j, SQUARE, N, FORMAT)
             beta_j, gamma_j = beta_j * growth, gamma_j * growth * growth
         r, dq = last_read_backward(x, query, g, a, b, c, SQUARE, N)
+    # Iterations make at most 500 times as much of a gradient of norm 1, which float16 holds.
+    extent = tl.maximum(tl.sqrt(inner(r, r)), SMALLEST_GRADIENT) if FORMAT == "fp16" else 1.0
+    if FORMAT == "fp16":
+        r = scaled(1 / extent, r)
     if STRAIGHT == "backward":
         dq = times_vector(memory, g, N)
     if STRAIGHT == "forward":
@@ -68,13 +77,13 @@ def memory_backward(
             for back in range(iterations - 1):
                 beta_j, gamma_j = beta_j / growth, gamma_j / (growth * growth)
                 at = saved + (iterations - 2 - back) * STORED
-                r = iterate_backward(r, at, beta_j, gamma_j, SQUARE, N, PARTS)
+                r = iterate_backward(r, at, beta_j, gamma_j, SQUARE, N, FORMAT)
         # Loaded again: registers have no room for it beside the iterations.
         memory = load_fragments(place, N * N)
-        across = inner(r, memory)
+        across = extent * inner(r, memory)
         inside = norm > SMALLEST
         # A norm's gradient takes away what lies along the memory: all of it, unless the norm counts as SMALLEST.
-        gradient = combine(1 / size, r, tl.where(inside, -across / (size * size * size), 0.0), memory)
+        gradient = combine(extent / size, r, tl.where(inside, -across / (size * size * size), 0.0), memory)
         along = tl.where(inside, 0.0, across / size)
     return gradient, dq, along
 
@@ -87,7 +96,7 @@ def backward_kernel(
     q_row, q_time, q_head, k_row, k_time, k_head, v_row, v_time, v_head,
     beta, gamma, growth, a, b, c,
     READ: tl.constexpr, STRAIGHT: tl.constexpr, SQUARE: tl.constexpr,
-    N: tl.constexpr, PARTS: tl.constexpr, L: tl.constexpr,
+    N: tl.constexpr, FORMAT: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """Program p takes chunks p, p + P, …: remakes a chunk's memories, then goes back over its steps.
 
@@ -96,7 +105,7 @@ def backward_kernel(
     SIZE: tl.constexpr = N * N * 256
     program = tl.program_id(0).to(tl.int64)
     own, accumulated = memories + program * L * SIZE, sums + program * SIZE
-    room = saved + program * iterations * (SIZE * (PARTS if PARTS > 0 else 1))
+    room = saved + program * iterations * (SIZE * parts_of(FORMAT))
     for small_index in range(tl.program_id(0), total, tl.num_programs(0)):
         index = tl.zeros([], tl.int64) + small_index
         lane, chunk = index // chunks, small_index % chunks
@@ -122,7 +131,7 @@ def backward_kernel(
             g = load_vector(dy + gate * value_width, value_width, N)
             gradient, query_gradient, along = memory_backward(
                 own + s * SIZE, query, g, room, iterations, beta, gamma, growth, a, b, c,
-                READ, STRAIGHT, SQUARE, N, PARTS,
+                READ, STRAIGHT, SQUARE, N, FORMAT,
             )  # fmt: skip
             store_vector(dq + gate * key_width, query_gradient, key_width, N)
             gradient = combine(1.0, gradient, after, load_fragments(accumulated, N * N))

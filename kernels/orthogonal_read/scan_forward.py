@@ -88,7 +88,7 @@ def forward_kernel(
     time, heads, chunks, total, key_width, value_width, iterations,
     q_row, q_time, q_head, k_row, k_time, k_head, v_row, v_time, v_head,
     beta, gamma, growth, a, b, c,
-    READ: tl.constexpr, SQUARE: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr, L: tl.constexpr,
+    READ: tl.constexpr, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """Program p takes chunks p, p + P, …, step by step. `memories` keeps its memory between two steps: registers
     have no room for it beside the iterations. READ: by iterations, the "normed" memory's, or the "raw" one's."""
@@ -118,7 +118,7 @@ def forward_kernel(
                 else:
                     beta_j, gamma_j = beta, gamma
                     for _ in range(iterations - 1):
-                        x = iterate(x, beta_j, gamma_j, SQUARE, N, PARTS)
+                        x = iterate(x, beta_j, gamma_j, SQUARE, N, FORMAT)
                         beta_j, gamma_j = beta_j * growth, gamma_j * growth * growth
                     read = last_read(x, query, a, b, c, SQUARE, N)
             store_vector(y + gate * value_width, read, value_width, N)

@@ -1,8 +1,8 @@
 """Square matrices in the registers of one warp, as tiles of 16 × 16; products without data movement.
 
-A matrix is a tuple of N·N float32 tiles, row by row; as an *operand* of a product it is PARTS such tuples of
-bfloat16, one behind the other, which sum to it: hi, or hi + lo, or three of them. PARTS 0 keeps float32 tiles, for
-products in tf32 (or float32, interpreted).
+A matrix is a tuple of N·N float32 tiles, row by row; as an *operand* of a product it is one such tuple of 16-bit tiles
+or several, one behind the other, which sum to it: hi, or hi + lo, or three of them. FORMAT says of what, see `PARTS`;
+tf32 keeps float32 tiles, rounded.
 
 On Nvidia's matrix units a product's result lies in registers just as a left operand does, and as the transpose of a
 right one does. So `times_transposed`, L Rᵀ, moves nothing, with symmetric matrices serving as their own transposes,
@@ -14,27 +14,38 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from statelab.kernels.dot import INTERPRETED
+from statelab.kernels.dot import INTERPRETED, round_tf32
 
 # mypy: disable-error-code="no-untyped-def,assignment"
 # Triton grows tuples by adding them, and its branches are statements.
 # ruff: noqa: RUF005
 
 
+PARTS = {"bf16": 1, "bf16x3": 2, "bf16x6": 3, "fp16": 1, "tf32": 1}
+"""FORMATs of operands, by the numbers whose sum is a float32."""
+
+
+@triton.constexpr_function
+def parts_of(form):
+    """PARTS of a FORMAT, for a kernel."""
+    return PARTS[form]
+
+
 @triton.jit
-def operand(x, PARTS: tl.constexpr):
-    """The tiles of `x`, split into PARTS bfloat16 each."""
+def operand(x, FORMAT: tl.constexpr):
+    """The tiles of `x`, rounded to FORMAT or split into its parts."""
     out = ()
-    if PARTS == 0:
-        out = x
+    if FORMAT == "tf32":
+        for tile in tl.static_range(len(x)):
+            out = out + (round_tf32(x[tile]),)
     else:
         rest = x
-        for _ in tl.static_range(PARTS):
+        for _ in tl.static_range(parts_of(FORMAT)):
             left = ()
             for tile in tl.static_range(len(x)):
-                part = rest[tile].to(tl.bfloat16)
+                part = rest[tile].to(tl.float16 if FORMAT == "fp16" else tl.bfloat16)
                 left = left + (rest[tile] - part.to(tl.float32),)
-                # The interpreter has no arithmetic of bfloat16, but rounds to it.
+                # The interpreter has no arithmetic of 16 bits, but rounds to them.
                 out = out + (part.to(tl.float32) if INTERPRETED else part,)
             rest = left
     return out
@@ -49,7 +60,7 @@ def _transposed_tile(x):
             "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;",
             "=r,r",
             [x],
-            dtype=tl.bfloat16,
+            dtype=x.dtype,
             is_pure=True,
             pack=2,
         )
@@ -70,11 +81,11 @@ def transposed(x, N: tl.constexpr):
 
 
 @triton.jit
-def _accumulate(left, right, total, PARTS: tl.constexpr):
+def _accumulate(left, right, total, FORMAT: tl.constexpr):
     right = tl.trans(right)
     if INTERPRETED:
         total = tl.dot(left, right, total, input_precision="ieee")
-    elif PARTS == 0:
+    elif FORMAT == "tf32":
         total = tl.dot(left, right, total, input_precision="tf32")
     else:
         total = tl.dot(left, right, total)
@@ -82,8 +93,8 @@ def _accumulate(left, right, total, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _tile(left, right, start, i: tl.constexpr, j: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr):
-    parts: tl.constexpr = PARTS if PARTS > 0 else 1
+def _tile(left, right, start, i: tl.constexpr, j: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
+    parts: tl.constexpr = parts_of(FORMAT)
     total = tl.zeros([16, 16], tl.float32) if len(start) == 0 else start[0]
     # Small products first.
     for order in tl.static_range(parts):
@@ -91,12 +102,12 @@ def _tile(left, right, start, i: tl.constexpr, j: tl.constexpr, N: tl.constexpr,
             for k in tl.static_range(N):
                 one = left[(p * N + i) * N + k]
                 other = right[((parts - 1 - order - p) * N + j) * N + k]
-                total = _accumulate(one, other, total, PARTS)
+                total = _accumulate(one, other, total, FORMAT)
     return total
 
 
 @triton.jit
-def times_transposed(left, right, start, N: tl.constexpr, PARTS: tl.constexpr):
+def times_transposed(left, right, start, N: tl.constexpr, FORMAT: tl.constexpr):
     """start + L Rᵀ of two operands; `start` a matrix, or () for zeros.
 
     Products of parts that float32 would not see are left out: hi hi, hi lo, lo hi of two parts, and so on.
@@ -105,12 +116,12 @@ def times_transposed(left, right, start, N: tl.constexpr, PARTS: tl.constexpr):
     for i in tl.static_range(N):
         for j in tl.static_range(N):
             mine = () if len(start) == 0 else (start[i * N + j],)
-            out = out + (_tile(left, right, mine, i, j, N, PARTS),)
+            out = out + (_tile(left, right, mine, i, j, N, FORMAT),)
     return out
 
 
 @triton.jit
-def symmetric_times(left, right, start, N: tl.constexpr, PARTS: tl.constexpr):
+def symmetric_times(left, right, start, N: tl.constexpr, FORMAT: tl.constexpr):
     """As `times_transposed` where the sum is symmetric: tiles below the diagonal are not computed, and hold their
     mirror images' numbers untransposed. For `symmetric_operand`."""
     out = ()
@@ -120,14 +131,14 @@ def symmetric_times(left, right, start, N: tl.constexpr, PARTS: tl.constexpr):
                 out = out + (out[j * N + i],)
             else:
                 mine = () if len(start) == 0 else (start[i * N + j],)
-                out = out + (_tile(left, right, mine, i, j, N, PARTS),)
+                out = out + (_tile(left, right, mine, i, j, N, FORMAT),)
     return out
 
 
 @triton.jit
-def symmetric_operand(x, N: tl.constexpr, PARTS: tl.constexpr):
+def symmetric_operand(x, N: tl.constexpr, FORMAT: tl.constexpr):
     """The operand of a symmetric matrix, from its tiles on and above the diagonal."""
-    out = operand(x, PARTS)
+    out = operand(x, FORMAT)
     whole = ()
     for part in tl.static_range(len(out) // (N * N)):
         for i in tl.static_range(N):

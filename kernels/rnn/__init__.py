@@ -5,6 +5,7 @@ Legend: B rows, T time, H heads, K head width.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from statelab.kernels.clip import ClipAt, check_clip
@@ -41,7 +42,7 @@ def rnn(
     check_clip("rnn", gradient_clip, clip_at)
     limit = None if sizes["K"] <= 128 else f"takes head widths up to 128, got {sizes['K']}"
     tensors = (x_BTHK, weight_HKK, state_BHK)
-    chosen = choose_backend("rnn", backend, ("reference", "triton"), *tensors, limit=limit, proven=False)
+    chosen = choose_backend("rnn", backend, ("reference", "triton"), *tensors, limit=limit)
     products = choose_precision("rnn", precision, x_BTHK)
     if state_BHK is None:
         state_BHK = widen(x_BTHK).new_zeros([sizes[letter] for letter in "BHK"])
@@ -50,6 +51,8 @@ def rnn(
 
         return recurrent(x_BTHK, weight_HKK, widen(state_BHK), gradient_clip, clip_at, products)
     wide = (widen(x_BTHK), widen(weight_HKK), widen(state_BHK))
-    y_BTHK, state_BHK = reference(*wide, gradient_clip, clip_at)
+    # Autocast would make products of 16 bits, and of them the state.
+    with torch.autocast(x_BTHK.device.type, enabled=False):
+        y_BTHK, state_BHK = reference(*wide, gradient_clip, clip_at)
     # Contiguous, or a projection behind it would copy a lane's weights for each row under vmap.
     return y_BTHK.to(x_BTHK.dtype).contiguous(), state_BHK

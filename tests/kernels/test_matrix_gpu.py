@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
 from statelab.kernels.ssd import kernel_limit
+from tests.kernels.graphs import eager_and_replayed
 from tests.kernels.matrix import OPS, TOLERANCES, compare, total, with_gradients
 
 pytestmark = pytest.mark.gpu
@@ -70,24 +73,17 @@ def test_compiled_lanes_in_a_graph_are_lone_runs(name: str) -> None:
     """Three lanes under vmap and torch.compile, forward and backward captured in a CUDA graph and replayed."""
     op = OPS[name]
     lanes = [op.inputs(2, 70, 2, 32, 32, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
-    leaves = [torch.stack(tensors).requires_grad_() for tensors in zip(*lanes, strict=True)]
     run = torch.compile(torch.func.vmap(lambda *inputs: op.run(*inputs, backend="triton")), fullgraph=True)
 
-    def step() -> list[torch.Tensor]:
+    def stacked() -> list[torch.Tensor]:
+        return [torch.stack(tensors).requires_grad_() for tensors in zip(*lanes, strict=True)]
+
+    def step(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         outputs = run(*leaves)
         losses = [total([output[lane] for output in outputs]) for lane in range(3)]
         return [*outputs, *torch.autograd.grad(losses, leaves)]
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        got = step()
-    graph.replay()
-    torch.cuda.synchronize()
+    _, got = eager_and_replayed(stacked, step)
     for lane in range(3):
         for one, other in zip(got, with_gradients(op, lanes[lane], backend="triton"), strict=True):
             error = (one[lane].double() - other.double()).abs().max() / other.double().abs().max()

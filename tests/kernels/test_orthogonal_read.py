@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from statelab.kernels.orthogonal_read import Factor, orthogonal_read
+from statelab.kernels.orthogonal_read import Factor, choose_read_precision, orthogonal_read
 from statelab.kernels.orthogonal_read.polar import polar
 from statelab.kernels.recompute import recompute
 from tests.kernels.cases import assert_near, normal
@@ -216,3 +216,16 @@ def test_recompute_under_vmap_takes_lanes_and_what_lanes_share() -> None:
     weights = normal(*got.shape)
     gradients = [torch.autograd.grad((out * weights).sum(), (memory, q)) for out in (got, wanted)]
     assert_near([got, *gradients[0]], [wanted, *gradients[1]], 1e-13)
+
+
+@pytest.mark.parametrize(
+    ("factor", "precision", "iterations", "chosen"),
+    [
+        ("cubic", "auto", 5, "fp16"),
+        ("cubic", "auto", 40, "bf16"),
+        ("quintic", "auto", 5, "bf16x3"),
+        ("quintic", "bf16x6", 5, "bf16x6"),
+    ],
+)
+def test_the_precision_of_a_read(factor: str, precision: str, iterations: int, chosen: str) -> None:
+    assert choose_read_precision(factor, precision, iterations) == chosen

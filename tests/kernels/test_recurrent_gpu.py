@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.graphs import eager_and_replayed
 from tests.kernels.recurrent import OPS, TOLERANCES, Op, compare, total
 
 pytestmark = pytest.mark.gpu
@@ -120,18 +121,8 @@ def test_lanes_are_lone_runs(op: Op) -> None:
 
 @each_op
 def test_a_captured_step_is_the_step(op: Op) -> None:
-    leaves = lanes_of(op)
-    wanted = [tensor.clone() for tensor in step(op, leaves)]
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step(op, leaves)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        got = step(op, leaves)
-    graph.replay()
-    for one, other in zip(got, wanted, strict=True):
+    eager, replayed = eager_and_replayed(lambda: lanes_of(op), lambda leaves: step(op, list(leaves)))
+    for one, other in zip(replayed, eager, strict=True):
         assert torch.equal(one, other)
 
 

@@ -43,6 +43,18 @@ def test_the_plain_block_step_by_step(conv: int) -> None:
         torch.testing.assert_close(y[:, t], wanted, rtol=1e-3, atol=1e-4)
 
 
+def test_blocks_among_zeros_project_as_blocks_do() -> None:
+    """What is done on a card is what is done elsewhere: q, k, v, the gates, and every gradient."""
+    layer = MLSTM(MLSTMConfig(heads=2, qkv_block=4), 10).double()
+    stir(layer)
+    u, c = normal(2, 5, 64).requires_grad_(), normal(2, 5, 64).requires_grad_()
+    leaves = [u, c, *(part.weight for part in (layer.q, layer.k, layer.v, layer.gates))]
+    made = [layer._project_blocks(u, c), layer._project_densely(u, c)]
+    gradients = [torch.autograd.grad(sum((x * x.cos()).sum() for x in one), leaves) for one in made]  # type: ignore[arg-type]
+    for one, other in zip((*made[0], *gradients[0]), (*made[1], *gradients[1]), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_the_plain_block_starts_as_xlstms_does() -> None:
     layer = MLSTM(MLSTMConfig(block="plain", heads=4), 64, blocks=2)
     for weight in (layer.up.weight, layer.q.weight, layer.k.weight, layer.v.weight):
