@@ -1,197 +1,240 @@
-"""How fast the kernels are, beside the plain torch form of the same op on the same inputs, with their errors.
+"""How fast the kernels are, beside plain torch and their peers on the same inputs, with their errors.
 
 Legend: B rows, T time, H heads, d head width.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from statelab.kernels.adapters import Call
 from statelab.kernels.contract import HAS_TRITON
-from statelab.kernels.delta_product import delta_product
-from statelab.kernels.delta_rule import delta_rule
-from statelab.kernels.gru import gru
-from statelab.kernels.m2rnn import m2rnn
-from statelab.kernels.mlstm import mlstm
-from statelab.kernels.rnn import rnn
-from statelab.kernels.ssd import ssd
+from statelab.kernels.peers import CONFIGURATIONS, PEERS, Peer
+from statelab.kernels.timing import Timed, ceilings, measure, peak
+from statelab.kernels.works import Shape, Work, traffic, work_of
 
-REPEATS = 7
 ROWS_COMPARED = 1
 """Rows whose outputs and gradients are compared with float64's."""
 
-Draw = Callable[["Shape"], list[Tensor]]
-Run = Callable[..., Tensor]
+WRONG = 0.1
+"""An error of gradients beyond what any rounding makes."""
 
+PEER_SHAPES = ("", "d32", "d16", "T256", "T256,d32")
+"""Where peers are compared, as changes of an op's own shape."""
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of the inputs."""
+DTYPES = {"bf16": torch.bfloat16, "float32": torch.float32}
+PRECISIONS = {"bf16": ("bf16",), "float32": ("bf16", "tf32", "bf16x3", "bf16x6")}
+PEER_PRECISION = {"bf16": ("bf16",), "float32": ("tf32",)}
+"""What the kernels' products are made in if nothing else is asked for: beside peers, what theirs are made in."""
 
-    B: int = 64
-    T: int = 1024
-    H: int = 4
-    d: int = 64
-
-    def __str__(self) -> str:
-        return f"B{self.B} T{self.T} H{self.H} d{self.d}"
-
-
-@dataclass(frozen=True)
-class Work:
-    """An op with inputs along time, then weights that rows share."""
-
-    draw: Draw
-    run: Run
-    weights: int = 0
-    peer: str = "chunk"
-    shape: Shape = Shape()
-
-
-def _normal(shape: Shape, *last: int) -> Tensor:
-    return torch.randn(shape.B, shape.T, shape.H, *last, dtype=torch.float64)
-
-
-def _qkv(shape: Shape) -> list[Tensor]:
-    return [_normal(shape, shape.d) for _ in range(3)]
-
-
-def _mlstm(shape: Shape) -> list[Tensor]:
-    return [*_qkv(shape), _normal(shape), 4 + _normal(shape)]
-
-
-def _delta(shape: Shape) -> list[Tensor]:
-    q, k, v = _qkv(shape)
-    return [q, F.normalize(k, dim=-1), v, -_normal(shape).exp() / 20, 2 * torch.sigmoid(_normal(shape))]
-
-
-def _product(shape: Shape) -> list[Tensor]:
-    q, k, v, decay, beta = _delta(shape)
-    return [q, *(torch.stack((x, x.flip(1)), dim=2) for x in (k, v)), decay, torch.stack((beta, beta), dim=2)]
-
-
-def _ssd(shape: Shape) -> list[Tensor]:
-    x, write, read = _qkv(shape)
-    return [x, -_normal(shape).exp() / 20, write / shape.d**0.5, read]
-
-
-def _recurrent(gates: int) -> Draw:
-    def draw(shape: Shape) -> list[Tensor]:
-        weights = [torch.randn(shape.H, shape.d, shape.d, dtype=torch.float64) for _ in range(gates)]
-        return [*(_normal(shape, shape.d) for _ in range(gates)), *(w / shape.d**0.5 for w in weights)]
-
-    return draw
-
-
-def _m2rnn(shape: Shape) -> list[Tensor]:
-    weight = torch.eye(shape.d, dtype=torch.float64).expand(shape.H, -1, -1)
-    return [*_qkv(shape), torch.sigmoid(2 + _normal(shape)), weight.clone()]
-
-
-def _first(op: Callable[..., Any], **options: Any) -> Run:
-    return lambda *inputs, **how: op(*inputs, **options, **how)[0]
-
-
-WORKS = {
-    "mlstm": Work(_mlstm, _first(mlstm), shape=Shape(T=768, d=48)),
-    "orthogonal": Work(_mlstm, _first(mlstm, read="orthogonal"), shape=Shape(T=768, d=48)),
-    "quintic": Work(_mlstm, _first(mlstm, read="orthogonal", factor="quintic"), shape=Shape(T=768, d=48)),
-    "ssd": Work(_ssd, _first(ssd)),
-    "delta_rule": Work(_delta, _first(delta_rule)),
-    "delta_product": Work(_product, _first(delta_product)),
-    "rnn": Work(_recurrent(1), _first(rnn), weights=1, peer="reference"),
-    "gru": Work(_recurrent(3), _first(gru), weights=3, peer="reference"),
-    "m2rnn": Work(_m2rnn, _first(m2rnn), weights=1, peer="reference"),
-}
 HEADER = (
-    f"{'op':14s} {'backend':10s} {'precision':10s} {'forward ms':>10s} {'+ backward':>10s} {'GiB':>6s} "
-    f"{'error':>8s} {'gradients':>9s}"
+    f"{'':2s}{'':29s} {'products':9s} {'forward ms':>10s} {'+ backward':>10s} {'of ours':>12s} {'GiB':>6s} "
+    f"{'error':>8s} {'gradients':>9s} {'TFLOP/s':>8s} {'TB/s':>6s} clock"
 )
 
 
+@dataclass
+class _Case:
+    """An op at one shape: its inputs, float64's answer, and the kernel's times once there are some."""
+
+    name: str
+    work: Work
+    shape: Shape
+    inputs: list[Tensor]
+    weight: Tensor = field(init=False)
+    ours: tuple[Timed, Timed] | None = None
+    answers: dict[Any, tuple[Tensor, tuple[Tensor, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        output, _ = self.exact(backward=False)
+        sizes = (self.shape.B, *output.shape[1:])
+        self.weight = torch.randn(sizes, device=output.device).to(self.inputs[0].dtype)
+
+    @property
+    def device(self) -> torch.device:
+        return self.inputs[0].device
+
+    def exact(
+        self, tail: Callable[[Tensor], Tensor] | None = None, backward: bool = True
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Output and gradients along time of the first rows, by the definition in float64."""
+        along = len(self.inputs) - self.work.weights
+        rows = [tensor[:ROWS_COMPARED] for tensor in self.inputs[:along]]
+        wide = [tensor.double().requires_grad_(backward) for tensor in [*rows, *self.inputs[along:]]]
+        output = self.work.run(*wide, backend="reference")
+        output = tail(output) if tail else output
+        if not backward:
+            return output.detach(), ()
+        gradients = torch.autograd.grad(output, wide[:along], self.weight[:ROWS_COMPARED].double())
+        return output.detach(), gradients
+
+
 def lines(
-    device: torch.device, names: Sequence[str], precisions: Sequence[str], sizes: dict[str, int | None]
+    device: torch.device,
+    names: Sequence[str],
+    *,
+    shapes: Sequence[str] = (),
+    dtype: str = "float32",
+    precisions: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    peers: bool = False,
+    lanes: int | None = None,
 ) -> Iterator[str]:
-    """A table's lines as they are made: each op by its kernel and by plain torch, times and errors.
+    """A table's lines as they are made: each op by its kernel, by plain torch and by its peers, times and errors.
 
-    Errors are medians over steps of ‖error‖ / ‖float64‖: of the output, and the worst of the gradients.
-    `sizes` replace an op's own; None keeps them. Raises ValueError for unknown names.
+    `shapes` are changes of an op's own ("T256,d32"); with `peers` those of PEER_SHAPES if none are given, and plain
+    torch at the first of them alone. Errors are medians over steps of ‖error‖ / ‖float64‖: of the output, and the
+    worst of the gradients along time. `kernels` are backends of the op, to the first of which peers are compared.
+    `lanes`: that many of the same run as one, against one of them.
+    Raises ValueError for unknown names, dtypes and shapes.
     """
-    for name in names:
-        if name not in WORKS:
-            raise ValueError(f"bench kernels: unknown op {name!r}; known: {', '.join(WORKS)}")
-    gpu = device.type == "cuda"
-    where = torch.cuda.get_device_name(device) if gpu else f"CPU, {torch.get_num_threads()} threads"
-    yield f"{where}; torch {torch.__version__}; median of {REPEATS}; float32 inputs"
+    works = [work_of(name) for name in names]
+    if dtype not in DTYPES:
+        raise ValueError(f"bench kernels: unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
+    changes = list(shapes) or (list(PEER_SHAPES) if peers else [""])
+    sizes = [[work.shape.changed(change) for change in changes] for work in works]
+    default = PEER_PRECISION if peers or lanes else PRECISIONS
+    yield _title(device, dtype) + f"; peers' kernels try {CONFIGURATIONS} configurations each" * peers
     yield HEADER
-    for name in names:
-        work = WORKS[name]
-        shape = replace(work.shape, **{key: size for key, size in sizes.items() if size})
-        torch.manual_seed(0)
-        drawn = [tensor.to(device, torch.float32) for tensor in work.draw(shape)]
-        weight = torch.randn_like(drawn[2] if len(drawn) > 2 and drawn[2].dim() == 4 else drawn[0])
-        wanted = _compared(work, drawn, weight)
-        yield f"{name}: {shape}"
-        ways = [("triton", p) for p in precisions] if gpu and HAS_TRITON else []
-        for backend, precision in [*ways, (work.peer, "")]:
-            yield _line(work, drawn, weight, wanted, backend, precision, name)
+    for name, work, of_work in zip(names, works, sizes, strict=True):
+        for place, shape in enumerate(of_work):
+            torch.manual_seed(0)
+            case = _Case(name, work, shape, work.inputs(shape, DTYPES[dtype], device))
+            yield f"{name}: {shape}, {dtype} inputs"
+            named = (kernels or ("triton",)) if device.type == "cuda" and HAS_TRITON else ()
+            ways = [(kernel, p) for kernel in named for p in precisions or default[dtype]]
+            if lanes:
+                yield _lanes_line(case, *(ways or [(work.plain, "")])[0], lanes)
+                continue
+            for backend, precision in ways:
+                yield _own_line(case, backend, precision)
+            if not (peers and place):
+                yield _own_line(case, work.plain, "")
+            for peer in PEERS.get(name, ()) if peers else ():
+                if peer.fits(shape) and DTYPES[dtype] in peer.dtypes:
+                    yield _peer_line(case, peer)
 
 
-def _options(name: str, backend: str, precision: str) -> dict[str, str]:
-    if not precision:
-        return {"backend": backend}
-    key = "read_precision" if name in ("orthogonal", "quintic") else "precision"
-    return {"backend": backend, key: precision}
+def _title(device: torch.device, dtype: str) -> str:
+    if device.type != "cuda":
+        return f"CPU, {torch.get_num_threads()} threads; torch {torch.__version__}; {dtype} inputs"
+    name = torch.cuda.get_device_name(device)
+    return f"{name}; torch {torch.__version__}; here at most {ceilings(device)}"
 
 
-def _line(
-    work: Work, drawn: Sequence[Tensor], weight: Tensor, wanted: Sequence[Tensor],
-    backend: str, precision: str, name: str,
-) -> str:  # fmt: skip
-    title = f"{'':14s} {backend:10s} {precision or 'float32':10s}"
-    options = _options(name, backend, precision)
-    inputs = [tensor.clone().requires_grad_() for tensor in drawn]
+def _own_line(case: _Case, backend: str, precision: str) -> str:
+    options = case.work.options(backend, precision)
+    call = Call(case.inputs, lambda *inputs: case.work.run(*inputs, **options))
+    try:
+        cells, times, _ = _cells(
+            case, lambda inputs: Call(inputs, call.run), capture=backend != case.work.plain
+        )
+    except (ValueError, RuntimeError) as error:
+        return _row(backend, precision or "float32", _brief(error))
+    if case.ours is None:
+        case.ours = times
+    return _row(backend, precision or "float32", cells)
 
-    def both() -> list[Tensor]:
-        output = work.run(*inputs, **options)
-        return [output, *torch.autograd.grad((output * weight).sum(), inputs)]
 
+def _peer_line(case: _Case, peer: Peer) -> str:
+    products = "tf32" if peer.tf32 else "" if peer.module else "torch's"
+    try:
+        with peer.settings():
+            cells, _, wrong = _cells(case, peer.call, same=peer.same, tail=peer.tail)
+    except Exception as error:  # Another library's errors are of any kind, and none may end the table.
+        return _row(peer.title, products, _brief(error))
+    remarks = ("gradients are wrong: its times are no measure" if wrong else "", peer.remark)
+    return _row(peer.title, products, f"{cells}  {'; '.join(filter(None, remarks))}")
+
+
+def _lanes_line(case: _Case, backend: str, precision: str, lanes: int) -> str:
+    options = case.work.options(backend, precision)
+
+    def run(*inputs: Tensor) -> Tensor:
+        return case.work.run(*inputs, **options)
+
+    title, products = f"{backend}, {lanes} lanes", precision or "float32"
+    stacked = [torch.stack([tensor] * lanes) for tensor in case.inputs]
+    try:
+        one = _times(Call(case.inputs, run), case.device, capture=True)
+        many = _times(Call(stacked, torch.func.vmap(run)), case.device, capture=True)
+    except (ValueError, RuntimeError) as error:
+        return _row(title, products, _brief(error))
+    ratio = many[1].milliseconds / one[1].milliseconds
+    times = f"{many[0].milliseconds:10.3f} {many[1].milliseconds:10.3f}"
+    return _row(
+        title,
+        products,
+        f"{times}  {ratio:.1f} × the time of one ({one[1].milliseconds:.3f} ms), {lanes} × its work",
+    )
+
+
+def _cells(
+    case: _Case, bind: Callable[[Sequence[Tensor]], Call], *, capture: bool = True, same: bool = True,
+    tail: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[str, tuple[Timed, Timed], bool]:  # fmt: skip
+    """Errors first, then memory and times: as text, the times, and whether the gradients are wrong."""
+    errors = _errors(case, bind, tail) if same else None
+    call = bind([tensor.detach() for tensor in case.inputs])
+    leaves = [tensor.detach() for tensor in call.inputs]
+    call = Call(leaves, call.run, parameters=call.parameters)
+    held = peak(_both(call), case.device)
+    times = _times(call, case.device, capture)
+    of_ours = "" if case.ours is None else "  ".join(
+        f"{mine.milliseconds / own.milliseconds:4.2f}x" for mine, own in zip(times, case.ours, strict=True)
+    )  # fmt: skip
+    seconds = times[1].milliseconds * 1e9
+    rate = case.work.operations(case.shape)[1] / seconds
+    moved = traffic(case.inputs, case.weight)[1] / seconds
+    found = f"{'another':>8s} {'function':>9s}" if errors is None else f"{errors[0]:8.1e} {errors[1]:9.1e}"
+    return (
+        f"{times[0].milliseconds:10.3f} {times[1].milliseconds:10.3f} {of_ours:>12s} {held:6.2f} {found} "
+        f"{rate:8.2f} {moved:6.3f} {times[1].clock}",
+        times,
+        errors is not None and not errors[1] < WRONG,
+    )
+
+
+def _errors(
+    case: _Case, bind: Callable[[Sequence[Tensor]], Call], tail: Callable[[Tensor], Tensor] | None
+) -> tuple[float, float]:
+    """Of the output, and the worst of the gradients along time, of the first rows."""
+    if tail not in case.answers:
+        case.answers[tail] = case.exact(tail)
+    output, gradients = case.answers[tail]
+    leaves = [tensor.clone().requires_grad_() for tensor in case.inputs]
+    call = bind(leaves)
+    made = call.finish(call.run(*call.inputs))
+    made = tail(made) if tail else made
+    # Of weights, which all rows share, float64 has one row's gradient alone.
+    got = torch.autograd.grad(made, leaves[: len(gradients)], case.weight.to(made.dtype))
+    worst = max(_error(one[:ROWS_COMPARED], other) for one, other in zip(got, gradients, strict=True))
+    return _error(made[:ROWS_COMPARED], output), worst
+
+
+def _times(call: Call, device: torch.device, capture: bool) -> tuple[Timed, Timed]:
     def forward() -> None:
         with torch.no_grad():
-            work.run(*inputs, **options)
+            call.run(*call.inputs)
 
-    try:
-        before = _peak(drawn[0].device, reset=True)
-        made = both()
-        peak = (_peak(drawn[0].device) - before) / 2**30
-        # Of weights, which all rows share, float64 has one row's gradient alone.
-        along = len(wanted)
-        errors = [_error(one[:ROWS_COMPARED], other) for one, other in zip(made[:along], wanted, strict=True)]
-        del made
-        times = f"{_median(forward, drawn[0].device):10.2f} {_median(both, drawn[0].device):10.2f}"
-    except (ValueError, RuntimeError) as error:
-        return f"{title} {str(error).splitlines()[0][:80]}"
-    return f"{title} {times} {peak:6.2f} {errors[0]:8.1e} {max(errors[1:]):9.1e}"
+    return measure(forward, device, capture), measure(_both(call), device, capture)
 
 
-def _compared(work: Work, drawn: Sequence[Tensor], weight: Tensor) -> list[Tensor]:
-    """Output and gradients along time of the first rows, by the definition in float64."""
-    along = len(drawn) - work.weights
-    rows = [tensor[:ROWS_COMPARED] for tensor in drawn[:along]]
-    inputs = [tensor.double().requires_grad_() for tensor in [*rows, *drawn[along:]]]
-    output = work.run(*inputs, backend="reference")
-    return [
-        output.detach(),
-        *torch.autograd.grad((output * weight[:ROWS_COMPARED].double()).sum(), inputs[:along]),
-    ]
+def _both(call: Call) -> Callable[[], Any]:
+    """Forward and backward, from any gradient of the output, to all inputs and parameters."""
+    leaves = [tensor.detach().requires_grad_() for tensor in call.inputs]
+    with torch.no_grad():
+        gradient = torch.randn_like(call.run(*call.inputs))
+
+    def both() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(call.run(*leaves), [*leaves, *call.parameters], gradient)
+
+    return both
 
 
 def _error(one: Tensor, other: Tensor) -> float:
@@ -201,24 +244,10 @@ def _error(one: Tensor, other: Tensor) -> float:
     return float(((one - other).abs() / other.abs().mean()).median())
 
 
-def _peak(device: torch.device, reset: bool = False) -> int:
-    if device.type != "cuda":
-        return 0
-    if reset:
-        torch.cuda.reset_peak_memory_stats(device)
-        return torch.cuda.memory_allocated(device)
-    return torch.cuda.max_memory_allocated(device)
+def _row(title: str, products: str, rest: str) -> str:
+    return f"  {title:29s} {products:9s} {rest}".rstrip()
 
 
-def _median(work: Callable[[], Any], device: torch.device) -> float:
-    """Median time of one call, in milliseconds."""
-    times = []
-    for _ in range(REPEATS + 1):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times[1:])
+def _brief(error: Exception) -> str:
+    said = str(error).splitlines() or [type(error).__name__]
+    return said[0][:100]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-Backend = Literal["auto", "reference", "chunk", "triton"]
-"""`auto` is the Triton kernel where an op has one and it can run, else the parallel form, else the reference."""
+Backend = Literal["auto", "reference", "chunk", "recurrent", "triton"]
+"""`auto` is the Triton kernel where an op has one and it can run, else the parallel form, else the reference.
+`recurrent` is a Triton kernel too, of ops that have two: sequential in time, where `triton` goes by chunks."""
 
+KERNELS = ("recurrent", "triton")
 
 HAS_TRITON = find_spec("triton") is not None
 
@@ -45,25 +48,28 @@ def choose_backend(
     backend: str,
     has: tuple[str, ...],
     *tensors: Tensor | None,
-    limit: str | None = None,
+    limit: str | Mapping[str, str | None] | None = None,
     proven: bool = True,
 ) -> str:
     """The backend to run; `has` names the op's own, the preferred one last.
 
     `tensors` are what a Triton kernel would compute on, `limit` what it cannot do of what was asked, as a
-    sentence's predicate ("takes widths up to 128, got 200"). Raises ValueError for a backend that the op does
-    not have, and for "triton" where it cannot run; "auto" then takes the one before. So it does, too, with a kernel
-    that is not `proven`: whose tests have not all been seen to pass on a card.
+    sentence's predicate ("takes widths up to 128, got 200"), by kernel if there are two. Raises ValueError for a
+    backend that the op does not have, and for a kernel where it cannot run; "auto" then takes the last that is no
+    kernel. So it does, too, with a kernel that is not `proven`: whose tests have not all been seen to pass on a card.
     """
     given = [tensor for tensor in tensors if tensor is not None]
+    wanted = has[-1] if backend == "auto" else backend
+    limit = limit.get(wanted) if isinstance(limit, Mapping) else limit
     if backend == "auto":
-        if has[-1] != "triton":
+        if has[-1] not in KERNELS:
             return has[-1]
-        on_gpu = bool(given) and given[0].device.type == "cuda"
-        return "triton" if proven and on_gpu and (limit or refusal(given)) is None else has[-2]
+        on_gpu = len(given) > 0 and given[0].device.type == "cuda"
+        runs = proven and on_gpu and (limit or refusal(given)) is None
+        return has[-1] if runs else [name for name in has if name not in KERNELS][-1]
     if backend not in has:
         raise ValueError(f"{op}: unknown backend {backend!r}; use auto, {' or '.join(has)}")
-    reason = (limit or refusal(given)) if backend == "triton" else None
+    reason = (limit or refusal(given)) if backend in KERNELS else None
     if reason:
         raise ValueError(f"{op}: the Triton kernel {reason}; use backend 'auto'")
     return backend
@@ -81,6 +87,12 @@ def refusal(tensors: list[Tensor]) -> str | None:
     if elsewhere and not interpreted:
         return f"needs tensors on a CUDA device, and got one on {elsewhere[0]}"
     return None
+
+
+def narrow_limit(keys: int, values: int) -> str | None:
+    """What `kernels.matrix_scan` cannot do, as a sentence's predicate: its states lie in registers."""
+    wide = max(keys, values) > 64
+    return f"that is sequential takes widths up to 64, got {keys} and {values}" if wide else None
 
 
 def widen(tensor: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ Legend: B rows, T time, C channels, J taps, S = T + J − 1 inputs with those be
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from statelab.kernels.causal_conv.reference import reference
 from statelab.kernels.causal_conv.shifted import shifted
 from statelab.kernels.contract import check_shapes, choose_backend, widen
 
+Activation = Literal["none", "silu"]
+
 
 def causal_conv(
     x_BTC: Tensor,
@@ -21,27 +23,50 @@ def causal_conv(
     bias_C: Tensor | None = None,
     state_BPC: Tensor | None = None,
     *,
-    backend: Literal["auto", "reference", "shifted"] = "auto",
+    activation: Activation = "none",
+    backend: Literal["auto", "reference", "shifted", "triton"] = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """y_t = bias + Σ_j weight[j] ⊙ x_{t−J+1+j}, `[B, T, C]`, and the last J − 1 inputs, in float32 or wider.
+    """y_t = a(bias + Σ_j weight[j] ⊙ x_{t−J+1+j}), `[B, T, C]` in the dtype of x, and the last J − 1 inputs, in
+    float32 or wider.
 
-    `state` holds the J − 1 inputs before these, `[B, J − 1, C]`; None is zeros. Raises ValueError for shapes
-    that do not fit together.
+    `activation`: a is nothing or SiLU. `state` holds the J − 1 inputs before these, `[B, J − 1, C]`; None is
+    zeros. `triton` is one kernel each way, of up to 8 taps, with its sums in float32. Raises ValueError for shapes
+    that do not fit together and an unknown activation.
     """
     sizes = check_shapes("causal_conv", x=(x_BTC, "B T C"), weight=(weight_JC, "J C"), bias=(bias_C, "C"))
     before = sizes["J"] - 1
-    if state_BPC is None:
-        state_BPC = x_BTC.new_zeros(sizes["B"], before, sizes["C"])
-    if list(state_BPC.shape) != [sizes["B"], before, sizes["C"]]:
+    if state_BPC is not None and list(state_BPC.shape) != [sizes["B"], before, sizes["C"]]:
         raise ValueError(
             f"causal_conv: state must be [B, J - 1, C] = [{sizes['B']}, {before}, {sizes['C']}], "
             f"got {list(state_BPC.shape)}"
         )
-    run = (
-        reference
-        if choose_backend("causal_conv", backend, ("reference", "shifted")) == "reference"
-        else shifted
-    )
+    if activation not in get_args(Activation):
+        raise ValueError(f"causal_conv: unknown activation {activation!r}; use none or silu")
+    limit = None if sizes["J"] <= 8 else f"takes up to 8 taps, got {sizes['J']}"
+    tensors = (x_BTC, weight_JC, bias_C, state_BPC)
+    has = ("reference", "shifted", "triton")
+    chosen = choose_backend("causal_conv", backend, has, *tensors, limit=limit, proven=False)
+    if chosen == "triton":
+        from statelab.kernels.causal_conv.sliding import sliding
+
+        y_BTC = sliding(x_BTC, weight_JC, bias_C, state_BPC if before else None, activation == "silu")
+        return y_BTC, _last(x_BTC, state_BPC, before)
+    run = reference if chosen == "reference" else shifted
+    if state_BPC is None:
+        state_BPC = x_BTC.new_zeros(sizes["B"], before, sizes["C"])
     past_BSC = torch.cat((state_BPC.to(x_BTC.dtype), x_BTC), dim=1)
     y_BTC = run(past_BSC, weight_JC, weight_JC.new_zeros(sizes["C"]) if bias_C is None else bias_C)
-    return y_BTC, widen(past_BSC[:, sizes["T"] :])
+    if activation == "silu":
+        y_BTC = torch.nn.functional.silu(y_BTC)
+    return y_BTC.to(x_BTC.dtype), widen(past_BSC[:, sizes["T"] :])
+
+
+def _last(x_BTC: Tensor, state_BPC: Tensor | None, before: int) -> Tensor:
+    """The last inputs, without a copy of all of them."""
+    B, T, C = x_BTC.shape
+    tail_BTC = x_BTC[:, max(0, T - before) :]
+    if before <= T:
+        return widen(tail_BTC)
+    if state_BPC is None:
+        state_BPC = x_BTC.new_zeros(B, before, C)
+    return widen(torch.cat((state_BPC[:, T:].to(x_BTC.dtype), tail_BTC), dim=1))

@@ -9,10 +9,13 @@ from functools import partial
 
 from torch import Tensor
 
-from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
+from statelab.kernels.contract import Backend, check_shapes, choose_backend, narrow_limit, widen
 from statelab.kernels.delta_rule.chunk import chunk
 from statelab.kernels.delta_rule.reference import reference
 from statelab.kernels.precision import Precision, choose_precision
+
+SEQUENTIAL_PROVEN = False
+"""Whether `auto` may choose the sequential kernel: not before its tests have been seen to pass on a card."""
 
 
 def delta_rule(
@@ -36,7 +39,8 @@ def delta_rule(
     used as given. `scale` None is K^−½. `state` None starts from zeros. `chunk` is their WY form
     (section 3.3), any T, and `triton` the same on a GPU, with products in `precision` (`kernels.precision`) and
     the triangular system to 2e-5 or better, for K up to 128; log decays below −120, −∞ too, are there decays of
-    0. Raises ValueError for shapes that do not fit together.
+    0. `recurrent` goes on a GPU step by step, in float32 whatever the precision, for K and V up to 64. `auto`
+    is one of the two there: see `_sequential`. Raises ValueError for shapes that do not fit together.
     """
     sizes = check_shapes(
         "delta_rule",
@@ -48,17 +52,26 @@ def delta_rule(
         state=(state_BHKV, "B H K V"),
     )
     products = choose_precision("delta_rule", precision, v_BTHV)
-    limit = None if sizes["K"] <= 128 else f"takes key widths up to 128, got {sizes['K']}"
+    prefer_sequential = SEQUENTIAL_PROVEN and _sequential(sizes["K"], sizes["V"], sizes["B"] * sizes["H"])
+    kernels = ("triton", "recurrent") if prefer_sequential else ("recurrent", "triton")
+    limit = {
+        "triton": None if sizes["K"] <= 128 else f"takes key widths up to 128, got {sizes['K']}",
+        "recurrent": narrow_limit(sizes["K"], sizes["V"]),
+    }
     inputs = (q_BTHK, k_BTHK, v_BTHV, log_decay_BTH, beta_BTH)
     chosen = choose_backend(
-        "delta_rule", backend, ("reference", "chunk", "triton"), *inputs, state_BHKV, limit=limit
+        "delta_rule", backend, ("reference", "chunk", *kernels), *inputs, state_BHKV, limit=limit
     )
     scale = sizes["K"] ** -0.5 if scale is None else scale
+    one_BT1H = (k_BTHK.unsqueeze(2), v_BTHV.unsqueeze(2), log_decay_BTH, beta_BTH.unsqueeze(2))
+    start_BHKV = None if state_BHKV is None else widen(state_BHKV)
+    if chosen == "recurrent":
+        from statelab.kernels.matrix_scan import matrix_scan
+
+        return matrix_scan(q_BTHK, *one_BT1H, start_BHKV, scale)
     if chosen == "triton":
         from statelab.kernels.delta_rule.tiles import tiles
 
-        one_BT1H = (k_BTHK.unsqueeze(2), v_BTHV.unsqueeze(2), log_decay_BTH, beta_BTH.unsqueeze(2))
-        start_BHKV = None if state_BHKV is None else widen(state_BHKV)
         return tiles(q_BTHK, *one_BT1H, start_BHKV, scale, products)
     run = reference if chosen == "reference" else partial(chunk, fresh=state_BHKV is None)
     if state_BHKV is None:
@@ -73,3 +86,12 @@ def delta_rule(
     )
     o_BTHV, state_BHKV = run(*wide)
     return o_BTHV.to(v_BTHV.dtype), state_BHKV
+
+
+def _sequential(keys: int, values: int, sequences: int) -> bool:
+    """Whether the kernel that is sequential in time beats the one by chunks: for K and V up to 32 and
+    from 1,024 rows · heads on, which fill the card without being parallel in time.
+
+    Rows are those of one lane, so that a lane of a population is computed as a lone run is.
+    """
+    return max(keys, values) <= 32 and sequences >= 1024

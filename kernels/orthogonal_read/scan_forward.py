@@ -71,8 +71,9 @@ def states_kernel(
         after = ()
         for i in tl.static_range(N):
             r = i * 16 + at
-            place = k + row * k_row + head * k_head + t[None, :] * k_time + r[:, None]
-            keys = tl.load(place, mask=here[None, :] & (r < key_width)[:, None], other=0.0).to(tl.float32)
+            # A name of its own: a loop's variables keep their type, and keys may have another than memories.
+            written = k + row * k_row + head * k_head + t[None, :] * k_time + r[:, None]
+            keys = tl.load(written, mask=here[None, :] & (r < key_width)[:, None], other=0.0).to(tl.float32)
             after = after + (tl.exp(total) * memory[i] + dot(keys, values, "bf16x6"),)
         memory = after
     for i in tl.static_range(N):

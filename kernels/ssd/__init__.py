@@ -9,10 +9,13 @@ from functools import partial
 
 from torch import Tensor
 
-from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
+from statelab.kernels.contract import Backend, check_shapes, choose_backend, narrow_limit, widen
 from statelab.kernels.precision import Precision, choose_precision
 from statelab.kernels.ssd.chunk import chunk
 from statelab.kernels.ssd.reference import reference
+
+SEQUENTIAL_PROVEN = False
+"""Whether `auto` may choose the sequential kernel: not before its tests have been seen to pass on a card."""
 
 
 def ssd(
@@ -33,7 +36,9 @@ def ssd(
     = Δ·A (at most 0), `write` B, `read` C. Heads are split evenly over the G groups, neighbours
     together. `state` None starts from zeros. `chunk` is their section 6, exact up to rounding, any T, and
     `triton` the same on a GPU, with products in `precision` (`kernels.precision`), for N up to 128; log decays
-    below −120, −∞ too, are there decays of 0. Raises ValueError for shapes that do not fit together.
+    below −120, −∞ too, are there decays of 0. `recurrent` goes on a GPU step by step, in float32 whatever
+    the precision, for P and N up to 64. `auto` is one of the two there: see `_sequential`. Raises
+    ValueError for shapes that do not fit together.
     """
     sizes = check_shapes(
         "ssd",
@@ -46,11 +51,17 @@ def ssd(
     if sizes["H"] % sizes["G"]:
         raise ValueError(f"ssd: {sizes['H']} heads cannot be split evenly over {sizes['G']} groups")
     products = choose_precision("ssd", precision, x_BTHP)
-    limit = kernel_limit(sizes["N"], products)
+    prefer_sequential = SEQUENTIAL_PROVEN and _sequential(sizes["N"], sizes["P"], sizes["B"] * sizes["H"])
+    kernels = ("triton", "recurrent") if prefer_sequential else ("recurrent", "triton")
+    limit = {"triton": kernel_limit(sizes["N"], products), "recurrent": narrow_limit(sizes["N"], sizes["P"])}
     inputs = (x_BTHP, log_decay_BTH, write_BTGN, read_BTGN)
     chosen = choose_backend(
-        "ssd", backend, ("reference", "chunk", "triton"), *inputs, state_BHPN, limit=limit
+        "ssd", backend, ("reference", "chunk", *kernels), *inputs, state_BHPN, limit=limit
     )
+    if chosen == "recurrent":
+        from statelab.kernels.ssd.recurrent import recurrent
+
+        return recurrent(*inputs, None if state_BHPN is None else widen(state_BHPN))
     if chosen == "triton":
         from statelab.kernels.ssd.tiles import tiles
 
@@ -61,6 +72,15 @@ def ssd(
     wide = (widen(x_BTHP), widen(log_decay_BTH), widen(write_BTGN), widen(read_BTGN), widen(state_BHPN))
     y_BTHP, state_BHPN = run(*wide)
     return y_BTHP.to(x_BTHP.dtype), state_BHPN
+
+
+def _sequential(keys: int, values: int, sequences: int) -> bool:
+    """Whether the kernel that is sequential in time beats the one by chunks: for P and N up to 32 and
+    from 1,024 rows · heads on, which fill the card without being parallel in time.
+
+    Rows are those of one lane, so that a lane of a population is computed as a lone run is.
+    """
+    return max(keys, values) <= 32 and sequences >= 1024
 
 
 def kernel_limit(states: int, precision: str) -> str | None:

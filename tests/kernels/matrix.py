@@ -25,6 +25,9 @@ TOLERANCES = {"bf16": 5e-2, "tf32": 5e-3, "bf16x3": 2e-4, "bf16x6": 5e-5, "ieee"
 """Largest error of a tensor by the precision of products, in units of its largest entry. Sums of log decays over a
 chunk are rounded in float32 whatever the products are."""
 
+TOLERANCES |= {"exact": 5e-6, "exact in 16 bits": 1e-2}
+"""Of kernels that are sequential in time: rounding of float32, and then of a result to its own type."""
+
 
 @dataclass(frozen=True)
 class Op:
@@ -129,10 +132,11 @@ def with_gradients(op: Op, inputs: Sequence[Tensor], **options: Any) -> list[Ten
     return [*(output.detach() for output in outputs), *torch.autograd.grad(total(outputs), leaves)]
 
 
-def compare(op: Op, inputs: Sequence[Tensor], precision: str) -> None:
+def compare(op: Op, inputs: Sequence[Tensor], precision: str, backend: str = "triton") -> None:
     """The kernel, on memory full of NaN, against the definition in float64."""
     with poisoned():
-        got = with_gradients(op, inputs, backend="triton", precision=precision)
+        options = {"precision": precision} if backend == "triton" else {}
+        got = with_gradients(op, inputs, backend=backend, **options)
     wanted = with_gradients(op, [tensor.double() for tensor in inputs], backend="reference")
     for place, (one, other) in enumerate(zip(got, wanted, strict=True)):
         assert one.shape == other.shape, place
@@ -158,10 +162,12 @@ def poisoned() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def launch(name: str, keys: int, values: int, precision: str, time: int = 512) -> None:
+def launch(
+    name: str, keys: int, values: int, precision: str, time: int = 512, backend: str = "triton"
+) -> None:
     """Forward and backward kernels of an op at one width, launched once each, on a CPU's tensors too."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     inputs = OPS[name].inputs(1, time, 2, keys, values, dtype=dtype)
     with patch("statelab.kernels.contract.refusal", return_value=None):
-        outputs = OPS[name].run(*(t.requires_grad_() for t in inputs), backend="triton", precision=precision)
+        outputs = OPS[name].run(*(t.requires_grad_() for t in inputs), backend=backend, precision=precision)
     torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])

@@ -64,6 +64,22 @@ def test_pieces_are_the_whole() -> None:
     assert_near([torch.cat((one, two), dim=1), after], [whole, last], 1e-13)
 
 
+def test_an_activation_is_put_behind() -> None:
+    x, weight, bias, before = draw(9, 4)
+    raw, last = causal_conv(x, weight, bias, before)
+    for backend in ("reference", "shifted"):
+        y, after = causal_conv(x, weight, bias, before, activation="silu", backend=backend)  # type: ignore[arg-type]
+        assert_near([y, after], [raw * torch.sigmoid(raw), last], 1e-13)
+    with pytest.raises(ValueError, match="unknown activation 'relu'; use none or silu"):
+        causal_conv(x, weight, activation="relu")  # type: ignore[arg-type]
+
+
+def test_more_taps_than_the_kernel_takes_are_refused_with_a_sentence() -> None:
+    x, weight = (tensor.float() for tensor in draw(9, 9)[:2])
+    with pytest.raises(ValueError, match="the Triton kernel takes up to 8 taps, got 9; use backend 'auto'"):
+        causal_conv(x, weight, backend="triton")
+
+
 def test_a_state_of_another_length_is_refused() -> None:
     x, weight, bias, before = draw(9, 4)
     with pytest.raises(ValueError, match=r"state must be \[B, J - 1, C\] = \[3, 3, 5\], got \[3, 2, 5\]"):

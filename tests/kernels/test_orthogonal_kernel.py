@@ -24,6 +24,8 @@ TOLERANCES = {
 }
 """Largest ‖error‖ / ‖tensor‖ of the read, the last memory and every gradient, rank-deficient first steps included."""
 
+HALF = torch.bfloat16
+
 Case = tuple[int, int, int, Factor, int, StraightThrough, str]
 """Time, widths, factor, iterations, straight-through half, precision."""
 
@@ -162,6 +164,23 @@ def launch(widths: Sequence[int] = (48,), precision: str = "bf16", factor: Facto
         inputs = [tensor.float() for tensor in draw(17, width, width, heads=1)]
         y, last, states = orthogonal_scan(*inputs, *numbers)
         orthogonal_scan_backward(*inputs[:5], last, states, y, last, *numbers)
+
+
+def launch_of_16_bits() -> None:
+    """Inputs in bfloat16 beside a float32 memory, as in a model's bf16 arithmetic."""
+    from statelab.kernels.orthogonal_read.scan import orthogonal_scan, orthogonal_scan_backward
+
+    inputs = [
+        tensor.to(HALF if place < 3 else torch.float32) for place, tensor in enumerate(draw(17, 16, 16, 1))
+    ]
+    numbers = (list(COEFFICIENTS["cubic"]), 5, "off", "fp16")
+    y, last, states = orthogonal_scan(*inputs, *numbers)
+    orthogonal_scan_backward(*inputs[:5], last, states, y, last, *numbers)
+
+
+def test_it_compiles_for_inputs_of_16_bits() -> None:
+    for report in reports_of("tests.kernels.test_orthogonal_kernel:launch_of_16_bits"):
+        assert report["stack"] == 0, report
 
 
 def launch_narrow() -> None:
