@@ -91,7 +91,7 @@ class Attention(nn.Module):
         if past:
             k_BSHK = torch.cat((past[0], k_BSHK), dim=1)
             v_BSHK = torch.cat((past[1], v_BSHK), dim=1)
-        y_BTHK = attention(q_BTHK, k_BSHK.to(x_BTD.dtype), v_BSHK.to(x_BTD.dtype))
+        y_BTHK = attention(q_BTHK, k_BSHK.to(q_BTHK.dtype), v_BSHK.to(q_BTHK.dtype))
         return self.out_proj(y_BTHK.flatten(-2)), (conv_state, k_BSHK, v_BSHK)
 
 

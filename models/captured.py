@@ -83,6 +83,14 @@ class Pace:
         self._events.append(event)
 
 
+def wait_idly(device: torch.device) -> None:
+    """Wait for what has been launched on a CUDA device as Pace does; reading a result would keep a core busy."""
+    if device.type == "cuda":
+        event = torch.cuda.Event(blocking=True)
+        event.record(torch.cuda.current_stream(device))
+        event.synchronize()
+
+
 @contextmanager
 def refusing_to_wait() -> Iterator[None]:
     """Raise RuntimeError where code within waits for a CUDA device, which no captured step may."""

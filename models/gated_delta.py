@@ -85,7 +85,7 @@ class GatedDelta(nn.Module):
         mixed, inner = self.heads * (2 * self.keys + self.values), self.heads * self.values
         self.sizes = (mixed, self.heads, self.heads, inner if config.gate else 0)
         self.in_proj = linear(width, sum(self.sizes))
-        self.conv = CausalConv(mixed, config.conv, bias=False) if config.conv else None
+        self.conv = CausalConv(mixed, config.conv, bias=False, activation="silu") if config.conv else None
         self.A_log = undecayed(initial_A_log(self.heads))
         self.dt_bias = undecayed(inverse_softplus_of_step(self.heads))
         self.norm = RMSNorm(self.values)
@@ -100,7 +100,9 @@ class GatedDelta(nn.Module):
         mixed_BTJ, a_BTH, b_BTH, z_BTI = self.in_proj(x_BTD).split(self.sizes, dim=-1)
         if self.conv:
             mixed_BTJ, conv_state = self.conv(mixed_BTJ, conv_state)
-        q_BTHK, k_BTHK, v_BTHV = self._heads(F.silu(mixed_BTJ))
+        else:
+            mixed_BTJ = F.silu(mixed_BTJ)
+        q_BTHK, k_BTHK, v_BTHV = self._heads(mixed_BTJ)
         log_decay_BTH = log_decay(a_BTH, self.A_log, self.dt_bias)
         beta_BTH = writing_strength(b_BTH, self.config.eigenvalues)
         o_BTHV, S_BHKV = delta_rule(q_BTHK, k_BTHK, v_BTHV, log_decay_BTH, beta_BTH, S_BHKV)

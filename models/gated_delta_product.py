@@ -90,7 +90,9 @@ class GatedDeltaProduct(nn.Module):
         forget, gate = self.heads if config.forget_gate else 0, inner if config.gate else 0
         self.sizes = (sum(self.parts), forget, factors, gate)
         self.in_proj = linear(width, sum(self.sizes))
-        self.conv = CausalConv(sum(self.parts), config.conv, bias=False) if config.conv else None
+        self.conv = (
+            CausalConv(sum(self.parts), config.conv, bias=False, activation="silu") if config.conv else None
+        )
         if config.forget_gate:
             self.A_log = undecayed(initial_A_log(self.heads))
             self.dt_bias = undecayed(inverse_softplus_of_step(self.heads))
@@ -107,7 +109,9 @@ class GatedDeltaProduct(nn.Module):
         mixed_BTJ, a_BTH, b_BTX, z_BTI = self.in_proj(x_BTD).split(self.sizes, dim=-1)
         if self.conv:
             mixed_BTJ, conv_state = self.conv(mixed_BTJ, conv_state)
-        q_BTX, k_BTX, v_BTX = F.silu(mixed_BTJ).split(self.parts, dim=-1)
+        else:
+            mixed_BTJ = F.silu(mixed_BTJ)
+        q_BTX, k_BTX, v_BTX = mixed_BTJ.split(self.parts, dim=-1)
         o_BTHV, S_BHKV = delta_product(
             unit(q_BTX.unflatten(-1, (self.heads, self.keys))),
             unit(k_BTX.unflatten(-1, (config.n_h, self.heads, self.keys))),

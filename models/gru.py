@@ -79,7 +79,7 @@ class GRU(nn.Module):
         self.head_dim = config.head_dim or width // config.heads
         inner = self.heads * self.head_dim
         self.in_proj = linear(width, inner * (4 if config.gate else 3))
-        self.conv = CausalConv(inner, config.conv, bias=True) if config.conv else None
+        self.conv = CausalConv(inner, config.conv, bias=True, activation="silu") if config.conv else None
         self.weight = self._state_weight()
         self.reset_weight = self._state_weight()
         self.forget_weight = self._state_weight()
@@ -99,7 +99,6 @@ class GRU(nn.Module):
         x_BTI, reset_BTI, forget_BTI, *gate = self.in_proj(x_BTD).chunk(4 if self.config.gate else 3, dim=-1)
         if self.conv:
             x_BTI, conv_state = self.conv(x_BTI, conv_state)
-            x_BTI = F.silu(x_BTI)
         shape = (self.heads, self.head_dim)
         h_BTHK, h_BHK = gru(
             x_BTI.unflatten(-1, shape),

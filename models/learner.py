@@ -16,6 +16,7 @@ from torch import Tensor
 from statelab.models.anneal import gated
 from statelab.models.arithmetic import arithmetic_of, check_arithmetic, parameter_dtype
 from statelab.models.backbone import Backbone
+from statelab.models.captured import wait_idly
 from statelab.models.chunks import Chunk, Chunks
 from statelab.models.config import ModelConfig
 from statelab.models.evaluation import Counts, Evaluation, Measurement, Piece, Span
@@ -62,6 +63,8 @@ class Learner(LaneSteps, LightningModule):
         self.on_step: Callable[[int], bool] = lambda step: True
         """Called after each optimiser step with the number done; False ends the chunk before its time."""
         self.lane_ids: list[str] | None = None
+        self.trained_on = torch.device("cpu")
+        """The device of `fit`; the module's own is the CPU again when Lightning is done with it."""
         self.seconds = 0.0
         """Time spent on training so far, kept in checkpoints."""
         self.execution = Execution.from_environment()
@@ -197,6 +200,7 @@ class Learner(LaneSteps, LightningModule):
             self.evaluation.measure(self.population, piece, split, self._counts)
 
     def _close(self, test: Span) -> Measurement:
+        wait_idly(self.device)
         since = self.steps_done - (self.evaluations[-1].step if self.evaluations else 0)
         train_loss = (self.train_loss_R / max(since, 1)).tolist()
         closed = self._counts.close(self.steps_done, test, train_loss)

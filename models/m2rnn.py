@@ -94,7 +94,9 @@ class M2RNN(nn.Module):
         gates = (self.heads if config.forget_gate else 0, inner if config.gate else 0)
         self.sizes = (sum(self.parts), *gates)
         self.in_proj = linear(width, sum(self.sizes))
-        self.conv = CausalConv(sum(self.parts), config.conv, bias=False) if config.conv else None
+        self.conv = (
+            CausalConv(sum(self.parts), config.conv, bias=False, activation="silu") if config.conv else None
+        )
         self.weight = nn.Parameter(torch.eye(self.values).repeat(self.heads, 1, 1))
         if config.forget_gate:
             self.A_log = undecayed(initial_A_log(self.heads))
@@ -114,7 +116,6 @@ class M2RNN(nn.Module):
         mixed_BTJ, a_BTH, g_BTI = self.in_proj(x_BTD).split(self.sizes, dim=-1)
         if self.conv:
             mixed_BTJ, conv_state = self.conv(mixed_BTJ, conv_state)
-            mixed_BTJ = F.silu(mixed_BTJ)
         q_BTX, k_BTX, v_BTI = mixed_BTJ.split(self.parts, dim=-1)
         v_BTHV = v_BTI.unflatten(-1, (self.heads, self.values))
         y_BTHV, S_BHKV = m2rnn(

@@ -84,7 +84,7 @@ class Mamba2(nn.Module):
         read = config.groups * config.d_state
         self.sizes = (inner, inner + 2 * read, self.heads)
         self.in_proj = linear(width, sum(self.sizes))
-        self.conv = CausalConv(inner + 2 * read, config.conv, bias=True)
+        self.conv = CausalConv(inner + 2 * read, config.conv, bias=True, activation="silu")
         self.A_log = undecayed(torch.empty(self.heads).uniform_(1, 16).log())
         self.dt_bias = undecayed(inverse_softplus_of_step(self.heads))
         self.D = undecayed(torch.ones(self.heads))
@@ -103,7 +103,7 @@ class Mamba2(nn.Module):
         z_BTI, mixed_BTJ, dt_BTH = self.in_proj(x_BTD).split(self.sizes, dim=-1)
         mixed_BTJ, conv_state = self.conv(mixed_BTJ, conv_state)
         parts = (self.sizes[0], groups * states, groups * states)
-        x_BTI, write_BTM, read_BTM = F.silu(mixed_BTJ).split(parts, dim=-1)
+        x_BTI, write_BTM, read_BTM = mixed_BTJ.split(parts, dim=-1)
         x_BTHP = x_BTI.unflatten(-1, (self.heads, self.config.head_dim))
         # In float32 or wider: near 1, a decay in 16 bits would stop being one.
         step_BTH = F.softplus(widen(dt_BTH) + widen(self.dt_bias))

@@ -162,7 +162,9 @@ class Mamba3(nn.Module):
             config.pairs if config.rotation == "data" else 0,
         )
         self.in_proj = linear(width, sum(self.sizes))
-        self.conv = CausalConv(inner + 2 * bc, config.conv, bias=True) if config.conv else None
+        self.conv = (
+            CausalConv(inner + 2 * bc, config.conv, bias=True, activation="silu") if config.conv else None
+        )
         self.dt_bias = undecayed(inverse_softplus_of_step(heads, config.step_min, config.step_max))
         fixed = config.decay == "fixed"
         self.A_log = undecayed(torch.empty(heads).uniform_(1, 16).log()) if fixed else None
@@ -204,7 +206,6 @@ class Mamba3(nn.Module):
         z_BTI, mixed_BTJ, dt_BTH, a_BTH, weight_BTH, angle_BTA = self.in_proj(x_BTD).split(self.sizes, dim=-1)
         if self.conv:
             mixed_BTJ, conv_state = self.conv(mixed_BTJ, conv_state)
-            mixed_BTJ = F.silu(mixed_BTJ)
         x_BTI, b_BTM, c_BTM = mixed_BTJ.split(self.mixed, dim=-1)
         x_BTRHP = ranked(x_BTI.unflatten(-1, heads), self.mimo_x)
         # In float32 or wider: near 1, a decay in 16 bits would stop being one.

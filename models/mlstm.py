@@ -138,7 +138,7 @@ class MLSTM(nn.Module):
         small = (2 / (5 * width)) ** 0.5
         self.plain = config.block == "plain"
         self.up = linear(width, inner if self.plain else 2 * inner)
-        self.conv = CausalConv(inner, config.conv, bias=True) if config.conv else None
+        self.conv = CausalConv(inner, config.conv, bias=True, activation="silu") if config.conv else None
         size = inner if self.plain else config.qkv_block
         self.q, self.k, self.v = (BlockDiagonal(inner, size, small) for _ in range(3))
         self.gates = linear(3 * inner, 2 * config.heads, bias=True)
@@ -171,7 +171,6 @@ class MLSTM(nn.Module):
         c_BTI = u_BTI
         if self.conv:
             c_BTI, conv_state = self.conv(u_BTI, conv_state)
-            c_BTI = F.silu(c_BTI)
         h_BTHV, memory = self._read(*self._project(u_BTI, c_BTI), memory)
         h_BTI = self.norm(h_BTHV).flatten(-2)
         if self.skip is None:

@@ -77,7 +77,7 @@ class RNN(nn.Module):
         self.head_dim = config.head_dim or width // config.heads
         inner = self.heads * self.head_dim
         self.in_proj = linear(width, inner * (2 if config.gate else 1))
-        self.conv = CausalConv(inner, config.conv, bias=False) if config.conv else None
+        self.conv = CausalConv(inner, config.conv, bias=False, activation="silu") if config.conv else None
         self.weight = undecayed(torch.randn(self.heads, self.head_dim, self.head_dim) * config.init_std)
         self.norm = RMSNorm(inner) if config.norm == "rms" else nn.Identity()
         self.out_proj = linear(inner, width)
@@ -91,7 +91,6 @@ class RNN(nn.Module):
         x_BTI, *gate = self.in_proj(x_BTD).chunk(2 if self.config.gate else 1, dim=-1)
         if self.conv:
             x_BTI, conv_state = self.conv(x_BTI, conv_state)
-            x_BTI = F.silu(x_BTI)
         h_BTHK, h_BHK = rnn(
             x_BTI.unflatten(-1, (self.heads, self.head_dim)),
             self.weight,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from statelab.sweeps.cli_bench import bench_decode, bench_throughput
+
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="An option as key=value; may be given again.")
@@ -18,6 +20,8 @@ models_app = typer.Typer(
     help="The mixers: what there is, with options and sources.", invoke_without_command=True
 )
 bench_app = typer.Typer(help="Benchmarks, each beside what it measures.", no_args_is_help=True)
+bench_app.command("throughput")(bench_throughput)
+bench_app.command("decode")(bench_decode)
 
 
 @tasks_app.callback()
@@ -117,21 +121,39 @@ def bench_kernels(
     precision: Annotated[
         list[str] | None, typer.Option(help="Of the kernels' products: bf16, tf32, bf16x3, bf16x6.")
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1)] = None,
-    length: Annotated[int | None, typer.Option(min=1)] = None,
-    heads: Annotated[int | None, typer.Option(min=1)] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Head width.")] = None,
+    kernel: Annotated[
+        list[str] | None, typer.Option(help="An op's backend: triton, or recurrent where it has that too.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Of the inputs: bf16 or float32.")] = "float32",
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="Changes an op's own sizes, as in B64,T256,H4,d32; may be given again."),
+    ] = None,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Beside other libraries' kernels, those that are installed.")
+    ] = False,
+    lanes: Annotated[
+        int | None, typer.Option(min=2, help="Time so many lanes at once against one, instead.")
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Kernels against the plain torch form of the same op: times, memory, errors against float64."""
-    from statelab.kernels.benchmark import WORKS, lines
+    """Kernels against plain torch and other libraries: times, memory, errors against float64."""
+    from statelab.kernels.benchmark import lines
+    from statelab.kernels.works import WORKS
     from statelab.sweeps.errors import UserError
     from statelab.sweeps.run import pick_device
 
-    sizes = {"B": batch, "T": length, "H": heads, "d": width}
-    precisions = precision or ["bf16", "tf32", "bf16x3", "bf16x6"]
     try:
-        for line in lines(pick_device(device), op or list(WORKS), precisions, sizes):
+        for line in lines(
+            pick_device(device),
+            op or list(WORKS),
+            shapes=shape or (),
+            dtype=dtype,
+            precisions=precision or (),
+            kernels=kernel or (),
+            peers=peers,
+            lanes=lanes,
+        ):
             typer.echo(line)
     except ValueError as error:
         raise UserError(str(error)) from None
