@@ -5,7 +5,7 @@ from __future__ import annotations
 from statelab.analysis import notes, render, tables
 from statelab.analysis.findings import Findings
 from statelab.analysis.length_pieces import exact_piece, length_piece, scaled_piece
-from statelab.analysis.pieces import Piece, cut_note, drawn_by, shown_cells
+from statelab.analysis.pieces import Piece, cut_note, drawn_by
 from statelab.analysis.solved import threshold_table
 from statelab.analysis.summaries import curve_table, metric_table, range_table
 
@@ -29,9 +29,9 @@ def pieces_of(found: Findings) -> list[Piece]:
 
 def _solved(found: Findings) -> Piece:
     few = len(found.table) <= _MOST_LINES
-    shown = shown_cells(found)
+    shown = found if few else found.shown
 
-    draw = drawn_by("draw_solved", "solved_figure", found.lanes if few else shown.lanes, chance=found.chance)
+    draw = drawn_by("draw_solved", "solved_figure", shown.lanes, chance=found.chance, table=shown.table)
 
     return Piece(
         name="solved",
@@ -115,7 +115,7 @@ def _pairs(found: Findings) -> Piece | None:
 
 
 def _time(found: Findings) -> Piece:
-    shown = shown_cells(found)
+    shown = found.shown
 
     draw = drawn_by("draw_time", "time_figure", shown.times, shown.chosen)
 
@@ -131,7 +131,7 @@ def _time(found: Findings) -> Piece:
 
 
 def _thresholds(found: Findings) -> Piece:
-    shown = shown_cells(found)
+    shown = found.shown
     table = threshold_table(found.lanes, found.chosen)
 
     draw = drawn_by("draw_time", "threshold_figure", shown.lanes, shown.chosen)
@@ -150,9 +150,9 @@ def _thresholds(found: Findings) -> Piece:
 def _rates(found: Findings) -> Piece | None:
     if found.chosen["tried"].max() < 2:
         return None
-    shown = shown_cells(found)
+    shown = found.shown
 
-    draw = drawn_by("draw_rates", "rate_figure", shown.lanes)
+    draw = drawn_by("draw_rates", "rate_figure", shown.lanes, table=shown.table)
 
     return Piece(
         name="rates",
@@ -166,7 +166,7 @@ def _rates(found: Findings) -> Piece | None:
 
 
 def _capacity(found: Findings) -> Piece:
-    shown = shown_cells(found)
+    shown = found.shown
 
     draw = drawn_by("draw_capacity", "capacity_figure", shown.lanes, shown.chosen)
 
@@ -184,7 +184,7 @@ def _capacity(found: Findings) -> Piece:
 def _curves(found: Findings) -> Piece | None:
     if found.curves.empty:
         return None
-    shown, table = shown_cells(found), curve_table(found.curves, found.lanes, found.chosen)
+    shown, table = found.shown, curve_table(found.curves, found.lanes, found.chosen)
 
     draw = drawn_by("draw_curves", "curve_figure", shown.curves, shown.lanes, shown.chosen)
 
@@ -203,7 +203,7 @@ def _ranges(found: Findings) -> Piece | None:
     table = range_table(found.ranges, found.lanes, found.chosen)
     if table.empty:
         return None
-    shown = shown_cells(found)
+    shown = found.shown
 
     draw = drawn_by("draw_metrics", "range_figure", shown.ranges, shown.lanes, shown.chosen)
 
@@ -222,7 +222,7 @@ def _metrics(found: Findings) -> Piece | None:
     table = metric_table(found.metrics, found.lanes, found.chosen)
     if table.empty:
         return None
-    shown = shown_cells(found)
+    shown = found.shown
 
     draw = drawn_by("draw_metrics", "metric_figure", shown.metrics, shown.lanes, shown.chosen)
 

@@ -72,7 +72,10 @@ def draw_capacity_panel(
         look, gone = looks[str(model)], group["status"] == "diverged"
         for which, marker in ((~gone, look.marker), (gone, "x")):
             points = group[which]
-            axes.plot(points[cost], points["accuracy"], marker, ms=3, color=look.colour, alpha=0.5, mew=0.6)
+            if len(points):
+                axes.plot(
+                    points[cost], points["accuracy"], marker, ms=3, color=look.colour, alpha=0.5, mew=0.6
+                )
     for _, row in medians.iterrows():
         look = looks[row["model"]]
         axes.plot(

@@ -72,8 +72,8 @@ def draw_curve_panel(axes: Axes, curves: pd.DataFrame, lanes: pd.DataFrame, valu
         axes.text(0.5, 0.5, "no measurement", transform=axes.transAxes, ha="center", va="center")
         return
     gone = set(lanes.loc[lanes["status"] == "diverged", "id"])
-    of_lane = {str(lane): group for lane, group in known.groupby("id", sort=False)}
-    lines = [group[["step", value]].to_numpy(np.float64) for group in of_lane.values()]
+    points, of_lane = known[["step", value]].to_numpy(np.float64), known.groupby("id", sort=False).indices
+    lines = [points[places] for places in of_lane.values()]
     dashes = ["--" if lane in gone else "-" for lane in of_lane]
     seeds = LineCollection(lines, colors=colour, linewidths=0.7, linestyles=dashes, alpha=0.6)
     seeds.set_rasterized(len(known) > _RASTER)

@@ -36,14 +36,15 @@ def difference_figure(
     reading(figure, _LEGEND)
     grid = figure.subplots(len(tasks), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
     for axes, names, (task, rows) in zip(grid, labels, tasks, strict=True):
-        for place, (_, row) in enumerate(rows.iterrows()):
-            pairs = (sides[str(task), row["first"]] - sides[str(task), row["second"]]).dropna().to_numpy()
-            spread = np.linspace(0.12, 0.38, len(pairs)) if len(pairs) > 1 else np.array([0.25])
-            axes.scatter(pairs, place + spread[: len(pairs)], s=9, color="0.45", linewidths=0)
-            centre = row["difference"]
-            reach = np.array([[centre - row["bca_low"]], [row["bca_high"] - centre]])
-            known = np.nan_to_num(np.clip(reach, 0, None))
-            axes.errorbar(centre, place - 0.08, xerr=known, fmt="D", ms=5, color="#0072b2", lw=1.6, capsize=3)
+        points = []
+        for place, (first, second) in enumerate(zip(rows["first"], rows["second"], strict=True)):
+            pairs = (sides[str(task), first] - sides[str(task), second]).dropna().to_numpy()
+            spread = np.linspace(0.12, 0.38, len(pairs)) if len(pairs) > 1 else np.full(len(pairs), 0.25)
+            points.append((pairs, place + spread))
+        axes.scatter(*np.concatenate(points, axis=1), s=9, color="0.45", linewidths=0)
+        centre, places = rows["difference"].to_numpy(), np.arange(len(rows)) - 0.08
+        reach = np.nan_to_num(np.clip([centre - rows["bca_low"], rows["bca_high"] - centre], 0, None))
+        axes.errorbar(centre, places, xerr=reach, fmt="D", ms=5, color="#0072b2", lw=1.6, capsize=3)
         axes.set_yticks(range(len(rows)), names, fontsize=7.5)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.axvline(0, color="0.35", lw=0.9)

@@ -47,15 +47,18 @@ def length_figure(
     chance: Mapping[str, float] | None = None,
     value: str = "accuracy",
     width: float = WIDTH,
+    chosen: pd.DataFrame | None = None,
 ) -> Figure:
     """Accuracy over length at the chosen rates: a block per task, a facet per model, a thin line per seed.
 
     `lengths` as of sweeps.record.collect_lengths, at least one row of a lane at a chosen rate; `value` is the
     column drawn: accuracy (of tokens), scaled_accuracy, or prefix_exact of lengths.with_prefix_exact. The median
     over seeds is thick with the middle half as a band, the training length a vertical line, guessing (`chance`,
-    per task) dotted, the threshold dashed; diverged lanes are dashed.
+    per task) dotted, the threshold dashed; diverged lanes are dashed. `chosen` of
+    solved.choose_rates, where it is there already.
     """
-    chosen = choose_rates(lanes, threshold)
+    if chosen is None:
+        chosen = choose_rates(lanes, threshold)
     tested = mark_solved(lengths_at_chosen(lengths, lanes, chosen), threshold)
     tested = tested.assign(shown=tested[value].astype(np.float64))
     blocks = [(str(task), rows) for task, rows in tested.groupby("task", sort=False)]
@@ -135,6 +138,7 @@ def draw_length_panel(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
     for status, of_status in measured.groupby("status"):
         seeds = of_status.pivot(index="length", columns="id", values="shown")
         axes.plot(seeds.index, seeds.to_numpy(), ls="--" if status == "diverged" else "-", **thin)
-    quarters = measured.groupby("length")["shown"].quantile(np.array([0.25, 0.5, 0.75])).unstack()
-    axes.fill_between(quarters.index, quarters[0.25], quarters[0.75], color=colour, alpha=0.18, lw=0)
-    axes.plot(quarters.index, quarters[0.5], color=colour, lw=2.2, marker="o", ms=4, mew=0)
+    every = measured.pivot(index="length", columns="id", values="shown")
+    low, middle, high = np.nanquantile(every.to_numpy(), [0.25, 0.5, 0.75], axis=1)
+    axes.fill_between(every.index, low, high, color=colour, alpha=0.18, lw=0)
+    axes.plot(every.index, middle, color=colour, lw=2.2, marker="o", ms=4, mew=0)

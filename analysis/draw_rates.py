@@ -24,16 +24,21 @@ _SEED = 0.1
 
 
 @styled
-def rate_figure(lanes: pd.DataFrame, threshold: float | None = None, width: float = WIDTH) -> Figure:
+def rate_figure(
+    lanes: pd.DataFrame,
+    threshold: float | None = None,
+    width: float = WIDTH,
+    table: pd.DataFrame | None = None,
+) -> Figure:
     """A column per (task, model): rate × seed heat map above, success against rate below.
 
-    Where settings beside the rate vary (weight decay, …) each setting is a column. `lanes` of at least one.
+    Where settings beside the rate vary (weight decay, …) each setting is a column. `lanes` of at least one; `table` of
+    solved.solved_table, where it is there already.
     """
     marked = in_order(mark_solved(lanes, threshold))
-    bare = solved_table(lanes, threshold)
+    bare = solved_table(lanes, threshold) if table is None else table
     chosen = choose_from(bare)
-    table = mark_chosen(bare, chosen)
-    cells = list(table.groupby(["task", "model"], sort=False))
+    cells = list(mark_chosen(bare, chosen).groupby(["task", "model"], sort=False))
     abreast = columns_of(len(cells), width)
     lines = -(-len(cells) // abreast)
     seeds = min(int(marked.groupby(["task", "model"])["seed"].nunique().max()), 40)
@@ -77,21 +82,18 @@ def draw_rate_panel(top: Axes, below: Axes, rows: pd.DataFrame, lanes: pd.DataFr
     """One model: `rows` of its solved_table with `chosen`, its lanes marked solved, and the chosen rate's edge."""
     settings = settings_of(rows)
     seeds = sorted(set(lanes["seed"]))
-    groups = [group for _, group in lanes.groupby(settings, dropna=False, sort=False)]
-    grid = np.full((len(seeds), len(groups)), np.nan)
-    row_of = {seed: i for i, seed in enumerate(seeds)}
-    for x, group in enumerate(groups):
-        y = group["seed"].map(row_of).to_numpy()
-        grid[y, x] = group["accuracy"]
-        crossed = (group["status"] == "diverged").to_numpy()
-        won = group["solved"].to_numpy()
-        size = min(12.0, 400 / len(seeds))
-        top.scatter(np.full(won.sum(), x), y[won], s=size * 0.6, color="black", linewidths=0, zorder=3)
-        top.scatter(
-            np.full(crossed.sum(), x), y[crossed], s=size, marker="x", color="0.3", linewidths=0.9, zorder=3
-        )
+    x = lanes.groupby(settings, dropna=False, sort=False).ngroup().to_numpy()
+    y = np.searchsorted(seeds, lanes["seed"])
+    grid = np.full((len(seeds), int(x.max()) + 1), np.nan)
+    grid[y, x] = lanes["accuracy"]
+    won, crossed = lanes["solved"].to_numpy(), (lanes["status"] == "diverged").to_numpy()
+    size = min(12.0, 400 / len(seeds))
+    if won.any():
+        top.scatter(x[won], y[won], s=size * 0.6, color="black", linewidths=0, zorder=3)
+    if crossed.any():
+        top.scatter(x[crossed], y[crossed], s=size, marker="x", color="0.3", linewidths=0.9, zorder=3)
     top.imshow(grid, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-    top.set(xlim=(-0.5, len(groups) - 0.5), ylim=(len(seeds) - 0.5, -0.5), ylabel="seed", xticks=[])
+    top.set(xlim=(-0.5, grid.shape[1] - 0.5), ylim=(len(seeds) - 0.5, -0.5), ylabel="seed", xticks=[])
     _seed_ticks(top, seeds)
     top.grid(visible=False)
     _draw_success(below, rows, edge)

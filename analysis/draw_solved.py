@@ -47,18 +47,20 @@ def solved_figure(
     threshold: float | None = None,
     chance: Mapping[str, float] | None = None,
     width: float = WIDTH,
+    table: pd.DataFrame | None = None,
 ) -> Figure:
     """A block per task, a line per model and setting: share solved with its Wilson interval, and every seed.
 
-    `lanes` as of sweeps.record.collect or tidy.as_lanes, at least one; `chance` the accuracy of guessing per task.
-    The chosen setting of each model is filled, the others hollow; a diverged lane is a cross.
+    `lanes` as of sweeps.record.collect or tidy.as_lanes, at least one; `chance` the accuracy of guessing per task;
+    `table` of solved.solved_table, where it is there already. The chosen setting of each model is filled, the others
+    hollow; a diverged lane is a cross.
     """
-    bare = solved_table(lanes, threshold)
-    table = mark_chosen(bare, choose_from(bare))
+    bare = solved_table(lanes, threshold) if table is None else table
+    every = mark_chosen(bare, choose_from(bare))
     marked = in_order(mark_solved(lanes, threshold))
-    blocks = [(str(task), rows) for task, rows in table.groupby("task", sort=False)]
+    blocks = [(str(task), rows) for task, rows in every.groupby("task", sort=False)]
     heights = [1.2 + _ROW * _places(rows)[-1] for _, rows in blocks]
-    figure = new_figure(width, sum(heights) + 0.5, _solved_alt(table))
+    figure = new_figure(width, sum(heights) + 0.5, _solved_alt(every))
     reading(figure, _LEGEND)
     parts = figure.subfigures(len(blocks), 1, squeeze=False, height_ratios=heights)[:, 0]
     looks = looks_of(marked["model"])
@@ -124,8 +126,10 @@ def _draw_seeds(axes: Axes, place: float, lanes: pd.DataFrame, colour: str, *, f
     diverged = (ordered["status"] == "diverged").to_numpy()
     x, y = ordered["accuracy"].to_numpy(), place + spread
     face = colour if filled else "none"
-    axes.scatter(x[~diverged], y[~diverged], s=18, facecolors=face, edgecolors=colour, linewidths=0.8)
-    axes.scatter(x[diverged], y[diverged], s=22, marker="x", color=colour, linewidths=1)
+    if not diverged.all():
+        axes.scatter(x[~diverged], y[~diverged], s=18, facecolors=face, edgecolors=colour, linewidths=0.8)
+    if diverged.any():
+        axes.scatter(x[diverged], y[diverged], s=22, marker="x", color=colour, linewidths=1)
 
 
 @styled

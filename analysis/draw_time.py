@@ -94,23 +94,16 @@ def _draw_lanes(axes: Axes, lanes: pd.DataFrame, height: float, colour: str) -> 
         ("x", ~lanes["escaped"] & diverged),
     ):
         x = np.sort(lanes.loc[which, "time"].to_numpy(float))
+        if not len(x):
+            continue
         # Lanes that tie stand a little apart, so that each shows.
         _, place, count = np.unique(x, return_inverse=True, return_counts=True)
-        rank = np.arange(len(x)) - np.concatenate([[0], np.cumsum(count)[:-1]])[place] if len(x) else x
-        shift = rank * 0.007 * float(lanes["time"].max())
-        left = (
-            x - shift if marker != "|" else x - shift + (count[place] - 1) * 0.0035 * x.max() if len(x) else x
-        )
-        axes.plot(
-            left,
-            np.full(len(x), height),
-            marker,
-            color=colour,
-            ms=4,
-            mew=0.9,
-            mfc="none",
-            alpha=0.9,
-        )
+        rank = np.arange(len(x)) - (np.cumsum(count) - count)[place]
+        left = x - rank * 0.007 * float(lanes["time"].max())
+        if marker == "|":
+            left += (count[place] - 1) * 0.0035 * x.max()
+        heights = np.full(len(x), height)
+        axes.plot(left, heights, marker, color=colour, ms=4, mew=0.9, mfc="none", alpha=0.9)
 
 
 @styled

@@ -1,17 +1,17 @@
-"""Pieces drawn into files' bytes, on two cores where that is safe."""
+"""A figure into the bytes of its files, with one layout for all of them."""
 
 from __future__ import annotations
 
 import io
-import multiprocessing
-import os
-import sys
-import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from statelab.analysis.pieces import Piece
+from statelab.analysis.whitegrid import FONT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
 DOTS_PER_INCH = 160
@@ -37,84 +37,70 @@ class Picture:
         return _TYPES[self.shown]
 
 
-def drawn(pieces: Sequence[Piece], formats: Collection[str]) -> dict[str, Picture]:
-    """The pictures of those pieces that have one, by name, in `formats` beside what a page needs."""
-    wanted = [piece for piece in pieces if piece.draw is not None]
-    if len(wanted) < 2 or not _may_fork():
-        pictures = [_draw(piece, formats) for piece in wanted]
-    else:
-        pictures = _forked(wanted, formats)
-    return {picture.name: picture for picture in pictures}
+def picture_of(name: str, draw: Callable[[], Figure], formats: Collection[str]) -> Picture:
+    """What `draw` draws, in `formats` beside what a page needs."""
+    with unhinted():
+        return _drawn_alike(name, draw(), formats)
 
 
-def _draw(piece: Piece, formats: Collection[str]) -> Picture:
+def unhinted() -> AbstractContextManager[None]:
+    """Letters that are not hinted are as wide in every format, so that one layout fits all.
+
+    Ids of SVG elements that are salted alike make equal figures equal files.
+    """
     from matplotlib import rc_context
 
-    # Letters that are not hinted are as wide in every format, so that one layout fits all; ids of SVG elements
-    # that are salted alike make equal figures equal files.
-    with rc_context({"text.hinting": "none", "svg.hashsalt": "statelab"}):
-        return _drawn_alike(piece, formats)
+    return rc_context(FONT | {"text.hinting": "none", "svg.hashsalt": "statelab"})
 
 
-def _drawn_alike(piece: Piece, formats: Collection[str]) -> Picture:
-    assert piece.draw is not None
-    figure = piece.draw()
-    # Every file has one layout: finding it takes longer than drawing, and saving would find it anew each time.
-    if (layout := figure.get_layout_engine()) is not None:
-        layout.execute(figure)
-    figure.set_layout_engine("none")
+def _drawn_alike(name: str, figure: Figure, formats: Collection[str]) -> Picture:
+    _lay_out(figure)
     files = {"svg": _bytes(figure, "svg")}
+    _hold_labels(figure)
     shown = "svg" if len(files["svg"]) <= _LARGEST_SVG else "png"
     for kind in dict.fromkeys([*formats, shown]):
         if kind != "svg":
             files[kind] = _bytes(figure, kind)
-    return Picture(name=piece.name, files=files, alt=str(figure.get_label()), shown=shown)
+    return Picture(name=name, files=files, alt=str(figure.get_label()), shown=shown)
 
 
-def _bytes(figure: Any, kind: str) -> bytes:
-    described = {
-        "png": {"Description": figure.get_label()},
-        "svg": {"Description": figure.get_label(), "Date": None},
-        "pdf": {"Subject": figure.get_label(), "CreationDate": None},
-    }
-    dpi = min(DOTS_PER_INCH, _TALLEST / max(figure.get_size_inches()))
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=dpi, metadata=described[kind])
+def _lay_out(figure: Figure) -> None:
+    """One layout for every file: finding it takes longer than drawing, and saving would find it anew each time."""
+    # At the resolution of SVG and PDF it measures the words as these will.
+    figure.dpi = 72
+    if (layout := figure.get_layout_engine()) is not None:
+        layout.execute(figure)
+    figure.set_layout_engine("none")
+
+
+def _hold_labels(figure: Figure) -> None:
+    """Leave the axes' labels where the first drawing put them; each drawing would seek their places anew."""
+    inches = figure.transFigure.inverted()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            label = axis.label
+            x, y = inches.transform(label.get_transform().transform(label.get_position()))
+            axis.set_label_coords(x, y, transform=figure.transFigure)
+
+
+def _bytes(figure: Figure, kind: str) -> bytes:
+    """One file. The canvas is asked directly: Figure.savefig draws everything twice, first to lay it out."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    alt, buffer, text = str(figure.get_label()), io.BytesIO(), io.StringIO()
+    # The vector formats take this as the resolution of what is pixels in them, and set their own.
+    figure.dpi = min(DOTS_PER_INCH, _TALLEST / max(figure.get_size_inches()))
+    if kind == "png":
+        # Level 3 is quicker than the usual 6, and lines on white come out smaller.
+        FigureCanvasAgg(figure).print_png(
+            buffer, metadata={"Description": alt}, pil_kwargs={"compress_level": 3}
+        )
+    elif kind == "svg":
+        FigureCanvasSVG(figure).print_svg(text, metadata={"Description": alt, "Date": None})
+        return text.getvalue().encode("utf-8")
+    else:
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+        FigureCanvasPdf(figure).print_pdf(buffer, metadata={"Subject": alt, "CreationDate": None})
     return buffer.getvalue()
-
-
-def _may_fork() -> bool:
-    """Whether a fork is safe and gains something: not beside torch's threads or a graphics card's state."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    return cores > 1 and sys.platform == "linux" and "torch" not in sys.modules
-
-
-def _forked(pieces: Sequence[Piece], formats: Collection[str]) -> list[Picture]:
-    # Imported before the fork, so that both sides have it.
-    import statelab.analysis.style  # noqa: F401
-
-    context = multiprocessing.get_context("fork")
-    mine, theirs = pieces[::2], pieces[1::2]
-    ours, other = context.Pipe(duplex=False)
-    with warnings.catch_warnings():
-        # Python 3.12 warns of threads; those of the numerical libraries wait, and the child calls none.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = context.Process(target=_send, args=(other, theirs, formats), daemon=True)
-        child.start()
-    other.close()
-    pictures = {piece.name: _draw(piece, formats) for piece in mine}
-    try:
-        pictures |= {picture.name: picture for picture in ours.recv()}
-    except EOFError:
-        # The child was lost, to a lack of memory perhaps: what it owed is drawn here, or says why it cannot be.
-        pictures |= {piece.name: _draw(piece, formats) for piece in theirs}
-    child.join()
-    return [pictures[piece.name] for piece in pieces]
-
-
-def _send(pipe: Any, pieces: Sequence[Piece], formats: Collection[str]) -> None:
-    try:
-        pipe.send([_draw(piece, formats) for piece in pieces])
-    except Exception:
-        # Nothing sent is what the parent notices.
-        pipe.close()

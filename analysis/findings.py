@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from statelab.sweeps.record import (
 )
 
 Pairs = Sequence[tuple[str, str]]
+MOST_CELLS = 8
+"""A figure with panels shows no more (task, model) pairs than this; the tables have them all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,17 @@ class Findings:
     wanted: int | None
     spec: Mapping[str, Any]
     rule: str | None = None
+
+    @cached_property
+    def shown(self) -> Findings:
+        """The findings with no more (task, model) pairs than a figure of panels shows."""
+        if len(self.chosen) <= MOST_CELLS:
+            return self
+        chosen = self.chosen.head(MOST_CELLS)
+        kept = chosen[["task", "model"]]
+        frames = ("lanes", "lengths", "ranges", "curves", "metrics", "times", "table")
+        fewer = {name: getattr(self, name).merge(kept, on=["task", "model"]) for name in frames}
+        return replace(self, chosen=chosen, **fewer)
 
 
 def find(study: Path) -> Findings | None:

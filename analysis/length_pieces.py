@@ -7,7 +7,7 @@ from dataclasses import replace
 from statelab.analysis import notes, render, tables
 from statelab.analysis.findings import Findings
 from statelab.analysis.lengths import length_table, with_prefix_exact
-from statelab.analysis.pieces import Piece, cut_note, drawn_by, shown_cells
+from statelab.analysis.pieces import Piece, cut_note, drawn_by
 
 MEASURED = {"scaled_accuracy": "scaled accuracy", "prefix_exact": "rows without a mistake"}
 
@@ -16,9 +16,11 @@ def length_piece(found: Findings) -> Piece | None:
     """Accuracy over length."""
     if found.by_length.empty:
         return None
-    shown = shown_cells(found)
+    shown = found.shown
 
-    draw = drawn_by("draw_lengths", "length_figure", shown.lengths, shown.lanes, chance=found.chance)
+    draw = drawn_by(
+        "draw_lengths", "length_figure", shown.lengths, shown.lanes, chance=found.chance, chosen=shown.chosen
+    )
 
     return Piece(
         name="lengths",
@@ -62,9 +64,11 @@ def exact_piece(found: Findings) -> Piece | None:
 
 
 def _over_length(found: Findings, name: str, value: str, title: str, about: str) -> Piece:
-    shown = shown_cells(found)
+    shown = found.shown
     table = length_table(found.lengths, found.lanes, found.chosen, value=value)
-    draw = drawn_by("draw_lengths", "length_figure", shown.lengths, shown.lanes, value=value)
+    draw = drawn_by(
+        "draw_lengths", "length_figure", shown.lengths, shown.lanes, value=value, chosen=shown.chosen
+    )
     return Piece(
         name=name,
         title=title,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from statelab.analysis import notes, render
 from statelab.analysis.contents import NAMES, pieces_of
 from statelab.analysis.document import document
-from statelab.analysis.drawing import FORMATS, Picture, drawn
+from statelab.analysis.drawing import FORMATS, Picture
 from statelab.analysis.findings import Findings, compare, find
 from statelab.analysis.layout import as_latex, as_markdown, as_text
 from statelab.analysis.pieces import Piece
+from statelab.analysis.studio import studio
+from statelab.analysis.uncollected import uncollected
 from statelab.sweeps.record import write_atomically
 
 WORDS = ("csv", "md", "tex")
@@ -27,6 +30,7 @@ FILES = (
     *(f"{name}.{kind}" for name in NAMES for kind in (*WORDS, *FORMATS)),
 )
 """Every file that a report may write."""
+_WRITERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,7 @@ class Report:
     findings: Findings | None
 
 
+@uncollected()
 def write_report(study_folder: str | os.PathLike[str], formats: Collection[str] = FORMATS) -> Report:
     """Write STUDY/report/: report.html, table.* and for each piece its table and its figure in `formats`.
 
@@ -47,9 +52,11 @@ def write_report(study_folder: str | os.PathLike[str], formats: Collection[str] 
     a format that is not of drawing.FORMATS, and OSError where it cannot be written.
     """
     study = _checked(study_folder, formats)
-    return _write(study / "report", find(study), formats, [study])
+    with studio(formats) as draw:
+        return _write(study / "report", find(study), formats, [study], draw)
 
 
+@uncollected()
 def write_comparison(studies: Sequence[str | os.PathLike[str]], formats: Collection[str] = FORMATS) -> Report:
     """The same of several studies together, each model named with its study, in FIRST/report-with-OTHERS/.
 
@@ -60,7 +67,8 @@ def write_comparison(studies: Sequence[str | os.PathLike[str]], formats: Collect
         raise ValueError(f"a comparison needs two studies or more, got {len(studies)}")
     folders = [_checked(study, formats) for study in studies]
     others = "-".join(folder.resolve().name for folder in folders[1:])
-    return _write(folders[0] / f"report-with-{others}", compare(folders), formats, folders)
+    with studio(formats) as draw:
+        return _write(folders[0] / f"report-with-{others}", compare(folders), formats, folders, draw)
 
 
 def _checked(study_folder: str | os.PathLike[str], formats: Collection[str]) -> Path:
@@ -72,29 +80,31 @@ def _checked(study_folder: str | os.PathLike[str], formats: Collection[str]) -> 
     return study
 
 
-def _write(folder: Path, found: Findings | None, formats: Collection[str], studies: Sequence[Path]) -> Report:
+def _write(
+    folder: Path,
+    found: Findings | None,
+    formats: Collection[str],
+    studies: Sequence[Path],
+    draw: Callable[[Sequence[Piece]], dict[str, Picture]],
+) -> Report:
     folder.mkdir(exist_ok=True)
     pieces = pieces_of(found) if found is not None else []
     texts = _texts(found, pieces)
-    for name, text in texts.items():
-        write_atomically(folder / name, text)
-    pictures = drawn(pieces, formats)
-    written = {name for picture in pictures.values() for name in _save(folder, picture, formats)}
-    texts["report.html"] = document(found, pieces, pictures, studies)
-    write_atomically(folder / "report.html", texts["report.html"])
-    files = {name: folder / name for name in FILES if name in texts or name in written}
+    _write_all(folder, texts)
+    pictures = draw(pieces)
+    rest: dict[str, str | bytes] = {"report.html": document(found, pieces, pictures, studies)}
+    rest |= {f"{name}.{kind}": p.files[kind] for name, p in pictures.items() for kind in formats}
+    _write_all(folder, rest)
+    files = {name: folder / name for name in FILES if name in texts or name in rest}
     for name in set(FILES) - set(files):
         (folder / name).unlink(missing_ok=True)
     return Report(folder=folder, files=files, text=texts["table.txt"], findings=found)
 
 
-def _save(folder: Path, picture: Picture, formats: Collection[str]) -> list[str]:
-    names = []
-    for kind in formats:
-        name = f"{picture.name}.{kind}"
-        write_atomically(folder / name, picture.files[kind])
-        names.append(name)
-    return names
+def _write_all(folder: Path, contents: Mapping[str, str | bytes]) -> None:
+    """Each file is on the disk before it takes its name; several wait for the disk together."""
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        list(writers.map(write_atomically, map(folder.joinpath, contents), contents.values()))
 
 
 def _texts(found: Findings | None, pieces: Sequence[Piece]) -> dict[str, str]:

@@ -28,8 +28,12 @@ SETTINGS = (
 def setting_columns(lanes: pd.DataFrame) -> list[str]:
     """The columns of `lanes` (sweeps.record.collect) that make a setting; `learning_rate` always."""
     found = [name for name in SETTINGS if name in lanes.columns]
-    values = lanes.groupby(["task", "model"])[found].nunique(dropna=False)
-    return [name for name in found if name == "learning_rate" or (values[name] > 1).any()]
+    # Most have one value in the whole study, which is quicker to see than a model's own.
+    varied = [name for name in found if name != "learning_rate" and lanes[name].nunique(dropna=False) > 1]
+    if varied:
+        values = lanes.groupby(["task", "model"])[varied].nunique(dropna=False)
+        varied = [name for name in varied if (values[name] > 1).any()]
+    return [name for name in found if name == "learning_rate" or name in varied]
 
 
 def in_order(lanes: pd.DataFrame) -> pd.DataFrame:

@@ -7,15 +7,18 @@ success rate of 68 %; the Wilson interval of the solved count speaks for them in
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
 CONFIDENCE = 0.95
+NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""A normal value is within as many standard deviations of its mean with that confidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +54,15 @@ def mean_interval(values: npt.ArrayLike) -> MeanInterval:
         return MeanInterval(n=0, mean=np.nan, half_width=np.nan)
     half_width = np.nan
     if n > 1 and x.min() < x.max():
-        half_width = float(_student(n - 1) * x.std(ddof=1) / np.sqrt(n))
+        half_width = float(student(n - 1) * x.std(ddof=1) / np.sqrt(n))
     return MeanInterval(n=n, mean=float(x.mean()), half_width=half_width)
 
 
-@lru_cache(maxsize=1024)
-def _student(degrees: int) -> float:
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees))
+def student(degrees: int | npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """How many standard errors Student's interval reaches to either side, by its degrees of freedom."""
+    from scipy import special  # here, since drawing figures of given tables can do without
+
+    return np.asarray(special.stdtrit(np.asarray(degrees, np.float64), (1 + CONFIDENCE) / 2), np.float64)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -71,8 +76,10 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
         raise ValueError(f"wilson_interval: successes must lie in [0, n] = [0, {n}], got {successes}")
     if n == 0:
         return np.nan, np.nan
-    interval = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
-    return float(interval.low), float(interval.high)
+    z = NORMAL
+    centre = (successes + z * z / 2) / (n + z * z)
+    reach = z / (n + z * z) * math.sqrt(successes * (n - successes) / n + z * z / 4)
+    return max(centre - reach, 0.0), min(centre + reach, 1.0)
 
 
 def exact_interval(successes: int, n: int) -> tuple[float, float]:
@@ -84,8 +91,12 @@ def exact_interval(successes: int, n: int) -> tuple[float, float]:
         raise ValueError(f"exact_interval: successes must lie in [0, n] = [0, {n}], got {successes}")
     if n == 0:
         return np.nan, np.nan
-    interval = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="exact")
-    return float(interval.low), float(interval.high)
+    from scipy import special
+
+    tail = (1 - CONFIDENCE) / 2
+    low = special.betaincinv(successes, n - successes + 1, tail) if successes else 0.0
+    high = special.betaincinv(successes + 1, n - successes, 1 - tail) if successes < n else 1.0
+    return float(low), float(high)
 
 
 def interquartile_mean(values: npt.ArrayLike) -> float:
@@ -95,8 +106,9 @@ def interquartile_mean(values: npt.ArrayLike) -> float:
     "Deep RL at the edge of the statistical precipice" (2021). NaN where n = 0.
     """
     x = np.asarray(values, dtype=np.float64).ravel()
-    x = x[~np.isnan(x)]
-    return float(stats.trim_mean(x, 0.25)) if x.size else np.nan
+    x = np.sort(x[~np.isnan(x)])
+    cut = x.size // 4
+    return float(x[cut : x.size - cut].mean()) if x.size else np.nan
 
 
 def paired_difference(first: pd.Series[float], second: pd.Series[float]) -> PairedDifference:

@@ -15,12 +15,14 @@ from typing import Any, ParamSpec
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
+
+from statelab.analysis.whitegrid import PALETTE, STYLE
 
 P = ParamSpec("P")
 
@@ -29,14 +31,6 @@ WIDTH = 4.6
 PANEL = 2.2
 """Inches that a panel among several needs at least."""
 
-_SIZES = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-}
 _LABEL = 30
 TITLE = 26
 """Letters of a line above a panel that has others abreast."""
@@ -67,7 +61,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(draw)
     def run(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with sns.axes_style("whitegrid", {"grid.color": "0.9"}), sns.plotting_context("paper", rc=_SIZES):
+        with rc_context(STYLE):
             return draw(*args, **kwargs)
 
     return run
@@ -105,8 +99,7 @@ def guides(line: Callable[..., object], threshold: float, chance: float | None) 
 
 def looks_of(models: Iterable[str]) -> dict[str, Look]:
     """A colour, a marker and a dash per model, in the order of appearance; colours repeat after eight."""
-    palette = sns.color_palette("colorblind").as_hex()
-    kinds = zip(cycle(palette[i] for i in _STRONG), cycle(_DASHES), cycle(_MARKERS), strict=False)
+    kinds = zip(cycle(PALETTE[i] for i in _STRONG), cycle(_DASHES), cycle(_MARKERS), strict=False)
     names = dict.fromkeys(models)
     return {
         name: Look(colour=colour, dash=dash, marker=marker)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from statelab.analysis.settings import at_chosen, in_order
 from statelab.analysis.solved import mark_solved
-from statelab.analysis.statistics import mean_interval
+from statelab.analysis.statistics import student
 
 SUMMARY = ("measured", "mean", "half_width", "low_quarter", "median", "high_quarter")
 
@@ -59,6 +59,8 @@ def _summed(long: pd.DataFrame, keys: list[str], *, t_interval: bool) -> pd.Data
     quarters.columns = pd.Index(["low_quarter", "median", "high_quarter"])
     table = quarters.assign(measured=groups.count(), mean=groups.mean())
     if t_interval:
-        table["half_width"] = groups.agg(lambda x: mean_interval(x.to_numpy()).half_width)
+        n = table["measured"]
+        known = (n > 1) & (groups.min() < groups.max())
+        table["half_width"] = (student(n.to_numpy() - 1) * groups.std() / np.sqrt(n)).where(known)
     columns = [name for name in SUMMARY if name in table.columns]
     return table[columns].reset_index()

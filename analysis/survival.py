@@ -6,19 +6,19 @@ so far without it (False). Evaluations come at intervals, so times are rounded u
 
 from __future__ import annotations
 
-import warnings
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import optimize, stats
 
-from statelab.analysis.statistics import CONFIDENCE, MeanInterval, wilson_interval
+from statelab.analysis.statistics import NORMAL, MeanInterval, wilson_interval
 
 Times = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
 
 CURVE_COLUMNS = ("time", "at_risk", "events", "censored", "survival", "low", "high")
 _MOST = 40.0
@@ -46,27 +46,30 @@ def kaplan_meier(times: npt.ArrayLike, observed: npt.ArrayLike) -> pd.DataFrame:
     t, event = _checked(times, observed)
     if not t.size:
         return pd.DataFrame(columns=pd.Index(CURVE_COLUMNS), dtype=np.float64)
-    at = np.unique(t)
-    sf: Any = stats.ecdf(stats.CensoredData.right_censored(t, ~event)).sf
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        band = sf.confidence_interval(CONFIDENCE, method="log-log")
-        low, high = band.low.evaluate(at), band.high.evaluate(at)
-    survival = sf.evaluate(at)
+    at, at_risk, events, censored = _counted(t, event)
+    survival = np.cumprod((at_risk - events) / at_risk, dtype=np.float64)
+    low, high = _band(survival, at_risk, events)
     for i in np.flatnonzero(~np.isfinite(low) | ~np.isfinite(high)):
-        followed = int((t >= at[i]).sum() + (event & (t < at[i])).sum())
+        followed = int(at_risk[i] + events[:i].sum())
         low[i], high[i] = wilson_interval(round(float(survival[i]) * followed), followed)
-    return pd.DataFrame(
-        {
-            "time": at,
-            "at_risk": [int((t >= time).sum()) for time in at],
-            "events": [int(event[t == time].sum()) for time in at],
-            "censored": [int((~event[t == time]).sum()) for time in at],
-            "survival": survival,
-            "low": low,
-            "high": high,
-        }
-    )
+    columns = (at, at_risk, events, censored, survival, low, high)
+    return pd.DataFrame(dict(zip(CURVE_COLUMNS, columns, strict=True)))
+
+
+def _counted(t: Times, event: Flags) -> tuple[Times, Counts, Counts, Counts]:
+    """The distinct times, and at each how many are at risk, reach the event, and are followed no further."""
+    at, place = np.unique(t, return_inverse=True)
+    events, ended = np.bincount(place[event], minlength=at.size), np.bincount(place, minlength=at.size)
+    return at, np.cumsum(ended[::-1])[::-1], events, ended - events
+
+
+def _band(survival: Times, at_risk: Counts, events: Counts) -> tuple[Times, Times]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(survival)
+        spread = np.sqrt(np.cumsum(events / (at_risk * (at_risk - events)))) / -logs
+        middle = np.log(-logs)
+        low, high = (np.exp(-np.exp(middle + z * spread)) for z in (NORMAL, -NORMAL))
+    return low, high
 
 
 def median_time(curve: pd.DataFrame) -> float:
@@ -80,14 +83,18 @@ def log_rank(times: Times, observed: Flags, other_times: Times, other_observed: 
 
     NaN where a side is empty or no event was observed.
     """
-    sides = [_checked(times, observed), _checked(other_times, other_observed)]
-    if not all(t.size for t, _ in sides) or not any(event.any() for _, event in sides):
+    compared = _compared(times, observed, other_times, other_observed)
+    if compared is None or not compared.events.size:
         return np.nan
-    x, y = (stats.CensoredData.right_censored(t, ~event) for t, event in sides)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        p = float(stats.logrank(x, y).pvalue)
+    n, d = compared.at_risk.sum(axis=0), compared.events.sum(axis=0)
+    first, events = compared.at_risk[0], compared.events[0]
+    several = n > 1
+    variance = (first * (n - first) * d * (n - d))[several] / (n**2 * (n - 1))[several]
     # Where all that are at risk reach the event at once there is nothing to compare, and no variance.
-    return 1.0 if np.isnan(p) else p
+    if not variance.sum():
+        return 1.0
+    away = (events - first * d / n).sum() / np.sqrt(variance.sum())
+    return math.erfc(abs(away) / math.sqrt(2))
 
 
 def restricted_mean(times: npt.ArrayLike, observed: npt.ArrayLike, horizon: float) -> MeanInterval:
@@ -110,10 +117,8 @@ def restricted_mean(times: npt.ArrayLike, observed: npt.ArrayLike, horizon: floa
     d, at_risk = curve["events"].to_numpy(float), curve["at_risk"].to_numpy(float)
     terms = np.divide(d, at_risk * (at_risk - d), out=np.zeros_like(d), where=at_risk > d)
     spread = float(np.sqrt((beyond**2 * terms).sum()))
-    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
-    return MeanInterval(
-        n=t.size, mean=float(areas.sum()), half_width=z * spread if t.size > 1 and spread else np.nan
-    )
+    half_width = NORMAL * spread if t.size > 1 and spread else np.nan
+    return MeanInterval(n=t.size, mean=float(areas.sum()), half_width=half_width)
 
 
 def hazard_ratio(times: Times, observed: Flags, other_times: Times, other_observed: Flags) -> HazardRatio:
@@ -122,46 +127,75 @@ def hazard_ratio(times: Times, observed: Flags, other_times: Times, other_observ
     Above 1 the first side reaches the event sooner. The profile likelihood gives a bound on the other side where
     the ratio itself is 0 or infinite.
     """
-    sides = [_checked(times, observed), _checked(other_times, other_observed)]
-    t = np.concatenate([side[0] for side in sides])
-    event = np.concatenate([side[1] for side in sides])
-    first = np.repeat([True, False], [side[0].size for side in sides])
-    if not event.any() or first.all() or not first.any():
+    compared = _compared(times, observed, other_times, other_observed)
+    if compared is None or not compared.events.size:
         return HazardRatio(ratio=np.nan, low=np.nan, high=np.nan)
-    likelihood = _PartialLikelihood(t, event, first)
-    best = optimize.minimize_scalar(lambda b: -likelihood(b), bounds=(-_MOST, _MOST), options={"xatol": 1e-9})
-    beta, top = float(best.x), -float(best.fun)
-    drop = top - float(stats.chi2.ppf(CONFIDENCE, 1)) / 2
-    bounds = []
-    for end in (-_MOST, _MOST):
-        if likelihood(end) >= drop:
-            bounds.append(0.0 if end < 0 else np.inf)
-        else:
-            bounds.append(float(np.exp(optimize.brentq(lambda b: likelihood(b) - drop, beta, end))))
-    ratio = float(np.exp(beta))
+    likelihood = _PartialLikelihood(compared)
+    beta = _crossing(likelihood.slope)
     # A side without events drives the estimate to the end of the search.
-    if likelihood(-_MOST) >= top - 1e-9:
-        ratio = 0.0
-    elif likelihood(_MOST) >= top - 1e-9:
-        ratio = np.inf
-    return HazardRatio(ratio=ratio, low=bounds[0], high=bounds[1])
+    top, *ends = likelihood(np.array([beta, -_MOST, _MOST]))
+    ratio = 0.0 if ends[0] >= top - 1e-9 else np.inf if ends[1] >= top - 1e-9 else float(np.exp(beta))
+    drop = top - NORMAL**2 / 2
+    low, high = 0.0, np.inf
+    if ends[0] < drop:
+        low = float(np.exp(_crossing(lambda b: drop - likelihood(b), high=beta)))
+    if ends[1] < drop:
+        high = float(np.exp(_crossing(lambda b: likelihood(b) - drop, low=beta)))
+    return HazardRatio(ratio=ratio, low=low, high=high)
+
+
+def _crossing(falling: Callable[[Times], Times], low: float = -_MOST, high: float = _MOST) -> float:
+    """Where a falling function of [k] values crosses 0; an end where it does not."""
+    while high - low > 1e-10:
+        points = np.linspace(low, high, 33)
+        below = np.flatnonzero(falling(points) < 0)
+        after = int(below[0]) if below.size else 32
+        if after == 0:
+            return low
+        low, high = float(points[after - 1]), float(points[after])
+    return (low + high) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compared:
+    """Both sides at the distinct times of an event of either: at risk [2, times] and events [2, times]."""
+
+    at_risk: Counts
+    events: Counts
+
+
+def _compared(times: Times, observed: Flags, other_times: Times, other_observed: Flags) -> _Compared | None:
+    """The two sides' counts; None where one is empty."""
+    sides = [_checked(times, observed), _checked(other_times, other_observed)]
+    if not all(t.size for t, _ in sides):
+        return None
+    at = np.unique(np.concatenate([t[event] for t, event in sides]))
+    at_risk = [t.size - np.searchsorted(np.sort(t), at) for t, _ in sides]
+    events = [np.bincount(np.searchsorted(at, t[event]), minlength=at.size) for t, event in sides]
+    return _Compared(at_risk=np.array(at_risk), events=np.array(events))
 
 
 class _PartialLikelihood:
-    """Efron's log partial likelihood of one log hazard ratio, its sum over events as whole arrays."""
+    """Efron's log partial likelihood of log hazard ratios [k], its sum over events as whole arrays."""
 
-    def __init__(self, t: Times, event: Flags, first: Flags) -> None:
-        self.events = int((event & first).sum())
-        parts = []
-        for time in np.unique(t[event]):
-            risk, now = t >= time, event & (t == time)
-            d = int(now.sum())
-            shares = np.arange(d) / d
-            parts.append([(risk & side).sum() - shares * (now & side).sum() for side in (first, ~first)])
-        self.firsts, self.seconds = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    def __init__(self, compared: _Compared) -> None:
+        self.events = int(compared.events[0].sum())
+        tied = compared.events.sum(axis=0)
+        place = np.repeat(np.arange(tied.size), tied)
+        # Of d events at one time, the k-th finds k / d of them gone already.
+        shares = (np.arange(place.size) - np.repeat(np.cumsum(tied) - tied, tied)) / tied[place]
+        self.firsts, self.seconds = compared.at_risk[:, place] - shares * compared.events[:, place]
 
-    def __call__(self, beta: float) -> float:
-        return float(self.events * beta - np.log(self.firsts * np.exp(beta) + self.seconds).sum())
+    def __call__(self, beta: Times) -> Times:
+        total = self.firsts * np.exp(beta)[:, None] + self.seconds
+        found: Times = self.events * beta - np.log(total).sum(axis=1)
+        return found
+
+    def slope(self, beta: Times) -> Times:
+        """The derivative by beta, which falls: the likelihood has one top."""
+        weighed = self.firsts * np.exp(beta)[:, None]
+        found: Times = self.events - (weighed / (weighed + self.seconds)).sum(axis=1)
+        return found
 
 
 def _checked(times: npt.ArrayLike, observed: npt.ArrayLike) -> tuple[Times, Flags]:

@@ -127,7 +127,7 @@ def time_sections(by_time: pd.DataFrame, pairs: pd.DataFrame) -> list[Section]:
 def threshold_sections(table: pd.DataFrame) -> list[Section]:
     """Solved counts of solved.threshold_table at LEVELS: a table per task, models down, thresholds across."""
     sections = []
-    shown = table[[bool(np.isclose(LEVELS, level).any()) for level in table["threshold"]]]
+    shown = table[np.isclose(table["threshold"].to_numpy()[:, None], LEVELS).any(axis=1)]
     for task, rows in shown.groupby("task", sort=False):
         cells = {
             (str(row["model"]), f"{100 * row['threshold']:.0f} %"): f"{row['solved']}/{row['n']}"

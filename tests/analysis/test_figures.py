@@ -128,6 +128,14 @@ def test_a_setting_left_out_is_drawn() -> None:
     ]
 
 
+def test_dollars_in_names_are_dollars() -> None:
+    lanes = grid(["p"], ["$a_", "b$c$", "$\\frac$"], [1e-3], 2, lambda *_: 0.9)
+    left, _ = axes_of(solved_figure(lanes))
+    assert [label.get_text().split()[0] for label in left.get_yticklabels()] == ["$a_", "b$c$", "$\\frac$"]
+    assert uncut(solved_figure(lanes))
+    assert uncut(length_figure(by_length(lanes, [16, 64]), lanes))
+
+
 def test_nothing_of_pyplot_or_of_the_callers_style_changes() -> None:
     before = style()
     lanes = grid(["p"], ["gru"], [1e-3], 2, lambda *_: 0.9)

@@ -1,4 +1,4 @@
-"""Tests of differences against statsmodels and against enumeration by hand."""
+"""Tests of differences against statsmodels, scipy.stats and enumeration by hand."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from statelab.analysis.inference import (
+    _SEED,
+    RESAMPLES,
     bootstrap_interval,
     boschloo_test,
     holm,
@@ -91,6 +93,22 @@ def test_boschloo_by_enumeration(n: int, m: int, seen: tuple[int, int]) -> None:
     assert boschloo_test(seen[0], n, seen[1], m) == pytest.approx(min(2 * min(one_sided), 1), rel=2e-3)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_boschloo_against_scipy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, m = (int(size) for size in rng.integers(1, 24, 2))
+    a, b = int(rng.integers(0, n + 1)), int(rng.integers(0, m + 1))
+    table = [[a, b], [n - a, m - b]]
+    expected = 1.0 if a + b in (0, n + m) else min(stats.boschloo_exact(table).pvalue, 1.0)
+    assert boschloo_test(a, n, b, m) == pytest.approx(expected, rel=1e-6)
+
+
+def test_boschloo_where_the_worst_common_rate_is_small() -> None:
+    """Only the table that was seen is as extreme: chance p (1 − p)^(N − 1), largest at p = 1 / N."""
+    lanes = 3001
+    assert boschloo_test(1, 1, 0, lanes - 1) == pytest.approx(2 / lanes * (1 - 1 / lanes) ** (lanes - 1))
+
+
 def test_boschloo_without_lanes() -> None:
     assert math.isnan(boschloo_test(0, 0, 1, 5))
 
@@ -112,6 +130,18 @@ def test_sign_flips_at_the_ends() -> None:
     assert sign_flip_test(many) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.01)
 
 
+@pytest.mark.parametrize("n", [2, 9, 13, 14, 24])
+def test_sign_flips_against_scipy(n: int) -> None:
+    """Whether all the signs are tried or some: the same p, from the same random numbers."""
+    for shift in (0.0, 0.5):
+        d = np.random.default_rng(n).normal(shift, 1, n).round(1)
+        expected = stats.permutation_test(
+            (d,), lambda x, axis: np.mean(x, axis=axis), permutation_type="samples", vectorized=True,
+            n_resamples=RESAMPLES, rng=np.random.default_rng(_SEED),
+        )  # fmt: skip
+        assert sign_flip_test(d) == pytest.approx(expected.pvalue, abs=1e-12)
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 30])
 def test_holm_against_statsmodels(n: int) -> None:
     # Squared, so that some are small; rounded, so that some tie.
@@ -124,10 +154,20 @@ def test_holm_leaves_out_what_is_not_known() -> None:
     assert holm([]).size == 0
 
 
-def test_bootstrap_against_scipy_and_students_interval() -> None:
+@pytest.mark.parametrize("n", [3, 8, 24])
+@pytest.mark.parametrize("kind", ["normal", "skewed", "heaps"])
+def test_bootstrap_against_scipy(kind: str, n: int) -> None:
+    """The same bounds, from the same random numbers."""
+    rng = np.random.default_rng(n)
+    x = {"normal": rng.normal(size=n), "skewed": rng.gamma(1, size=n), "heaps": np.arange(n) % 3 * 0.9}[kind]
+    plain = stats.bootstrap((x,), np.mean, method="BCa", rng=np.random.default_rng(_SEED), n_resamples=999)
+    assert bootstrap_interval(x, 999, expand=False) == pytest.approx(
+        tuple(plain.confidence_interval), abs=1e-12
+    )
+
+
+def test_an_expanded_bootstrap_is_as_wide_as_students_interval() -> None:
     x = np.random.default_rng(1).normal(size=24)
-    plain = stats.bootstrap((x,), np.mean, method="BCa", rng=np.random.default_rng(2), n_resamples=20_000)
-    assert bootstrap_interval(x, expand=False) == pytest.approx(tuple(plain.confidence_interval), abs=0.02)
     student = stats.ttest_1samp(x, 0).confidence_interval(0.95)
     assert bootstrap_interval(x) == pytest.approx((student.low, student.high), abs=0.05)
     assert bootstrap_interval(x) == bootstrap_interval(x)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
@@ -30,7 +32,7 @@ def study(
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take most of a report's time and have tests of their own."""
-    monkeypatch.setattr("statelab.analysis.report.drawn", lambda pieces, formats: {})
+    monkeypatch.setattr("statelab.analysis.report.studio", lambda formats: nullcontext(lambda pieces: {}))
 
 
 def test_a_report_writes_every_piece_and_nothing_else(tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_a_figure_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pyt
     def torn(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", torn)
+    monkeypatch.setattr("matplotlib.figure.Figure.draw", torn)
     with pytest.raises(OSError, match="no space left"):
         write_report(folder)
     assert (folder / "report" / "solved.png").read_bytes() == b"old"
@@ -180,14 +182,39 @@ def test_comparisons_that_cannot_be(tmp_path: Path) -> None:
         write_comparison([folder, folder])
 
 
-def test_reports_need_no_torch(tmp_path: Path) -> None:
-    lanes = grid(["parity"], ["gru"], [1e-3], 1, lambda *_: 0.95)
-    folder = write_study(tmp_path / "s", lanes, by_length(lanes, [16]))
-    code = (
-        "import sys; from statelab.analysis.report import write_report; "
-        f"write_report({str(folder)!r}, ['png']); sys.exit('torch' in sys.modules)"
+@pytest.mark.usefixtures("undrawn")
+def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def find(study: Path) -> None:
+        seen.append(gc.isenabled())
+        if len(seen) > 1:
+            raise ValueError("no records")
+
+    monkeypatch.setattr("statelab.analysis.report.find", find)
+    write_report(tmp_path)
+    with pytest.raises(ValueError, match="no records"):
+        write_report(tmp_path)
+    assert seen == [False, False]
+    assert gc.isenabled()
+
+
+def test_reports_need_nothing_that_is_slow_to_import(tmp_path: Path) -> None:
+    lanes = grid(
+        ["parity"], ["gru", "rnn"], [1e-3, 1e-2], 3, lambda task, model, rate, seed: 0.3 * seed + 0.3
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+    folder = write_study(tmp_path / "s", lanes, by_length(lanes, [16, 32]))
+    code = f"""
+import sys
+from statelab.analysis import studio
+from statelab.analysis.report import write_report
+studio._may_fork = lambda: False
+assert len(write_report({str(folder)!r}, ["pdf"]).files) > 30
+print(*({{"torch", "seaborn", "scipy.stats", "scipy.optimize", "matplotlib.pyplot"}} & set(sys.modules)))
+"""
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", code], check=True, cwd=root, capture_output=True, text=True)
+    assert run.stdout.split() == []
 
 
 def test_the_package_offers_its_functions_without_importing_them() -> None:

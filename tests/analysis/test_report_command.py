@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from statelab.analysis.pieces import Piece
 from statelab.sweeps.cli import app
 from statelab.sweeps.errors import UserError
 from tests.analysis.frames import by_length, grid, write_study
@@ -22,11 +22,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Collection[st
         write_study(tmp_path / name, lanes.assign(study=name), by_length(lanes, [16]))
     formats: list[Collection[str]] = []
 
-    def drawn(pieces: Sequence[Piece], wanted: Collection[str]) -> dict[str, object]:
+    def studio(wanted: Collection[str]) -> AbstractContextManager[Callable[[object], dict[str, object]]]:
         formats.append(wanted)
-        return {}
+        return nullcontext(lambda pieces: {})
 
-    monkeypatch.setattr("statelab.analysis.report.drawn", drawn)
+    monkeypatch.setattr("statelab.analysis.report.studio", studio)
     return formats
 
 
