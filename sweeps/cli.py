@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statelab.sweeps.cli_lists import DeviceOption, bench_app, models_app, tasks_app
+from statelab.sweeps.cli_studies import (
+    RunsOption,
+    StorageOption,
+    StudyArgument,
+    collect,
+    dashboard,
+    report,
+    status,
+    study_folder,
+)
 
 if TYPE_CHECKING:
     from statelab.sweeps.spec import Spec
@@ -31,14 +41,8 @@ WorkersOption = Annotated[
     int,
     typer.Option("--workers", min=0, help="Processes that train at once; 0: one a card, or as cores allow."),
 ]
-RunsOption = Annotated[Path, typer.Option("--runs", help="Folder under which each study has its own.")]
 LanesOption = Annotated[int, typer.Option("--max-lanes", min=1, help="Largest population trained at once.")]
 SpecArgument = Annotated[Path, typer.Argument(help="The study's spec, a TOML file.")]
-StudyArgument = Annotated[Path, typer.Argument(help="A study's folder, its name, or its spec.")]
-StorageOption = Annotated[
-    str | None,
-    typer.Option(help="postgresql://user@host/database for the ledger; else a journal file in the folder."),
-]
 
 
 class Compile(StrEnum):
@@ -123,7 +127,7 @@ def worker(
     from statelab.sweeps.launch import work_on
 
     os.environ["STATELAB_COMPILE"] = compile_steps.value
-    given = _read(study) if study.is_file() else _folder(study, runs)
+    given = _read(study) if study.is_file() else study_folder(study, runs)
     work_on(given, runs, device, max_lanes, storage, wait=not no_wait)
 
 
@@ -152,69 +156,8 @@ def check(
         typer.echo("parameters, state and memory: --sizes; hours, by a few timed steps: --time")
 
 
-@app.command()
-def status(
-    study: StudyArgument,
-    runs: RunsOption = Path("runs"),
-    storage: StorageOption = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again and again until nothing is left.")
-    ] = False,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks with --watch.")] = 5.0,
-) -> None:
-    """How far a study is: queued, running, solved, unsolved, diverged and failed lanes of each cell."""
-    from statelab.sweeps.status import status_of, watch_status
-
-    folder = _folder(study, runs)
-    if watch:
-        watch_status(folder, storage, every, typer.echo)
-    else:
-        typer.echo(status_of(folder, storage).text())
-
-
-@app.command()
-def collect(
-    study: StudyArgument,
-    runs: RunsOption = Path("runs"),
-    to: Annotated[Path | None, typer.Option(help="Folder for the tables; else the study's `tables`.")] = None,
-    format_: Annotated[str, typer.Option("--format", help="csv or parquet.")] = "csv",
-) -> None:
-    """Write a study's records as tidy tables: lanes, lengths, ranges, metrics, curves."""
-    from statelab.sweeps.collect import write_tables
-
-    folder = _folder(study, runs)
-    typer.echo("\n".join(write_tables(folder, to or folder / "tables", format_)))
-
-
-@app.command()
-def report(
-    studies: Annotated[
-        list[Path], typer.Argument(help="A study's folder, its name, or its spec; several are compared.")
-    ],
-    runs: RunsOption = Path("runs"),
-    formats: Annotated[
-        list[str] | None,
-        typer.Option("--format", help="Figures as png, svg or pdf; may be given again. Without it: all."),
-    ] = None,
-) -> None:
-    """The study's page, tables and figures, from its records; or those of several studies beside each other."""
-    from statelab.sweeps.overview import report_on
-
-    typer.echo(report_on([_folder(study, runs) for study in studies], formats))
-
-
-@app.command()
-def dashboard(
-    study: StudyArgument,
-    runs: RunsOption = Path("runs"),
-    host: Annotated[str, typer.Option(help="Address to listen on: this machine's own alone.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
-    storage: StorageOption = None,
-) -> None:
-    """Show a study's ledger in a browser, by optuna-dashboard."""
-    from statelab.sweeps.dashboard import serve
-
-    serve(_folder(study, runs), host, port, storage)
+for look in (status, collect, report, dashboard):
+    app.command()(look)
 
 
 @app.command()
@@ -229,12 +172,6 @@ def _read(path: Path) -> Spec:
     from statelab.sweeps.read import read_spec
 
     return read_spec(path)
-
-
-def _folder(study: Path, runs: Path) -> Path:
-    from statelab.sweeps.overview import folder_of
-
-    return folder_of(study, runs)
 
 
 def main() -> None:

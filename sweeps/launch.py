@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from statelab.sweeps.cells import Cell, cells_of
 from statelab.sweeps.engine import LOCAL, Crew, Engine, engine_of
 from statelab.sweeps.errors import LanesFailed, UserError
+from statelab.sweeps.plan import most_lanes
 from statelab.sweeps.pool import WorkerFailed, cores, die_with_launcher
 from statelab.sweeps.read import parse_spec
 from statelab.sweeps.readable import read_study
@@ -64,6 +65,7 @@ def train_study(
         waiting = keeper.start(retry_failed=retry_failed)
         ready = keeper.ledger.cells_waiting(keeper.cells())
         count = workers or (_workers_for(ready, waiting, chosen) if engine.kind == "local" else 1)
+        count = min(count, _most_workers(keeper, len(cells), waiting))
         _say(_first_line(keeper, len(cells), waiting, chosen, count if waiting else 1))
         stop.check()
         if waiting and (count > 1 or engine.kind != "local"):
@@ -187,6 +189,13 @@ def _workers_for(cells: int, lanes: int, device: torch.device) -> int:
 
     # On a card a population may be shared out, since it was the whole of the work; on cores it is not worth it.
     return max(1, min(lanes, torch.cuda.device_count()) if device.type == "cuda" else min(cells, cores()))
+
+
+def _most_workers(keeper: Keeper, cells: int, waiting: int) -> int:
+    """Workers beyond one a lane, of those that wait or may follow, would find nothing to do."""
+    assert keeper.plan is not None
+    lanes = cells * sum(most_lanes(keeper.spec)) if keeper.plan.is_open else waiting
+    return max(1, lanes)
 
 
 def _share(max_lanes: int, lanes: int, workers: int, device: torch.device) -> int:

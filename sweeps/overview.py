@@ -17,7 +17,7 @@ from statelab.sweeps.cells import cells_of
 from statelab.sweeps.errors import UserError
 from statelab.sweeps.parts import TASK_SPECS
 from statelab.sweeps.plan import most_lanes
-from statelab.sweeps.read import read_spec, sentences
+from statelab.sweeps.read import sentences
 from statelab.sweeps.search import rule
 from statelab.sweeps.spec import Spec
 from statelab.tasks import TASKS
@@ -44,39 +44,6 @@ def describe(spec: Spec) -> str:
             *([] if spec.search is None else [rule(spec.search, spec.threshold)]),
         ]
     )
-
-
-def folder_of(study: Path, runs: Path) -> Path:
-    """The folder of a study given by itself, by its name under `runs`, or by its spec. Raises UserError."""
-    if study.is_dir():
-        return study
-    if study.is_file():
-        return runs / read_spec(study).name
-    if (runs / study).is_dir():
-        return runs / study
-    known = sorted(path.parent.name for path in runs.glob("*/study.json"))
-    raise UserError(
-        f"no study {str(study)!r}: give its folder, its name under {runs}, or its spec"
-        + (
-            f"; known: {', '.join(known)}.{nearest(study.name, known)}"
-            if known
-            else "; none has been run yet"
-        )
-    )
-
-
-def report_on(folders: list[Path], formats: list[str] | None) -> str:
-    """Write the report of a study, or of several together; its text and where its page is. Raises UserError."""
-    from statelab.analysis.drawing import FORMATS
-    from statelab.analysis.report import write_comparison, write_report
-
-    wanted = tuple(dict.fromkeys(formats or FORMATS))
-    try:
-        one = len(folders) == 1
-        report = write_report(folders[0], wanted) if one else write_comparison(folders, wanted)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    return f"{report.text}\npage: {report.files['report.html']}"
 
 
 def list_of_tasks() -> str:

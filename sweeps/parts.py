@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from statelab.models import MIXERS
 from statelab.models.config import LayerConfig, ModelConfig, config_class, is_own, mixer_config
@@ -16,9 +16,16 @@ from statelab.sweeps.schema import StrictInt, StrictModel, StrictStr, model_of
 from statelab.tasks import TASKS
 from statelab.tasks.task import Task
 
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("a name that is shown in tables has no line ends and no control characters")
+    return text
+
+
 MAX_LENGTH = 1 << 24
 """A bound that catches slips of the finger."""
-Label = Annotated[StrictStr, Field(min_length=1, max_length=60)]
+Label = Annotated[StrictStr, Field(min_length=1, max_length=60), AfterValidator(_printable)]
 Length = Annotated[StrictInt, Field(ge=1, le=MAX_LENGTH)]
 
 

@@ -48,6 +48,6 @@ class Populations:
 def _lanes_of(path: Path) -> list[str]:
     try:
         lane_ids = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     return [str(lane_id) for lane_id in lane_ids] if isinstance(lane_ids, list) else []

@@ -98,7 +98,7 @@ def _sentence(item: Any, data: Any) -> str:
     path = _path(raw)
     if kind == "extra_forbidden":
         known = _keys_at(raw[:-1])
-        return f"{path}: unknown key; known: {', '.join(known)}.{nearest(raw[-1], known)}"
+        return f"{path}: unknown key; known: {', '.join(known)}.{nearest(str(raw[-1])[:60], known)}"
     if kind == "missing":
         return f"{path}: missing; it has no default"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -127,7 +127,8 @@ def _unknown_kind(path: str, raw: list[Any], item: Any) -> str:
         return f"{path}.{key}: missing; known: {', '.join(known)}"
     name = given[key]
     own = '; your own is "package.module:Class"' if key == "mixer" else ""
-    return f"{path}.{key}: unknown {key} {name!r}; known: {', '.join(known)}{own}.{nearest(name, known)}"
+    near = nearest(name[:60], known) if isinstance(name, str) else ""
+    return f"{path}.{key}: unknown {key} {_short(name)}; known: {', '.join(known)}{own}.{near}"
 
 
 def _path(raw: list[Any]) -> str:
@@ -138,7 +139,8 @@ def _path(raw: list[Any]) -> str:
         elif isinstance(before, int) and (part in TASK_SPECS or part in LAYER_SPECS):
             continue  # the tag of a union, no key of the file
         else:
-            text += f".{part}" if text else str(part)
+            word = str(part) if len(str(part)) <= 60 else f"{str(part)[:57]}..."
+            text += f".{word}" if text else word
     return text
 
 

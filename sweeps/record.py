@@ -10,12 +10,13 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statelab.sweeps.readable import is_point, is_result, read_study
+from statelab.sweeps.frames import frame_of, stacked
+from statelab.sweeps.readable import is_result, points_of, read_json, read_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,10 +38,6 @@ CURVE_COLUMNS = (
     "id", "study", "task", "model", "seed", "learning_rate", "step", "train_loss", "loss", "accuracy"
 )  # fmt: skip
 RUN_COLUMNS = ("id", "population", "torch", "statelab", "finished")
-TEXT_COLUMNS = frozenset(
-    {"id", "study", "task", "model", "schedule", "arithmetic", "status", "device", "metric"}
-    | {"torch", "statelab", "finished"}
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +66,12 @@ class LaneFolder:
 
     def result(self) -> dict[str, Any] | None:
         """The committed result, or None where there is none or it cannot be read."""
-        found = _read_json(self.path / "result.json")
+        found = read_json(self.path / "result.json")
         return found if found is not None and is_result(found) else None
 
     def spec(self) -> dict[str, Any] | None:
         """The lane's resolved settings, or None."""
-        return _read_json(self.path / "spec.json")
+        return read_json(self.path / "spec.json")
 
     def start(self, spec: dict[str, Any], curve: Iterable[dict[str, Any]] = ()) -> None:
         """Begin, or begin again from a checkpoint: settings, and the evaluations made so far."""
@@ -95,7 +92,7 @@ class LaneFolder:
             lines = (self.path / "curve.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return []
-        points = _points(lines)
+        points = points_of(lines)
         return list({point["step"]: point for point in points}.values())
 
     def commit(self, result: dict[str, Any]) -> None:
@@ -134,7 +131,7 @@ def collect_all(study: Path) -> Records:
             found += [test | {"metrics": None} for test in _tests_of(lane, result, kind)]
         rows[3].append({"id": lane.id} | result.get("run", {}))
     columns = (LANE_COLUMNS, LENGTH_COLUMNS, RANGE_COLUMNS, RUN_COLUMNS)
-    lanes, lengths, ranges, runs = map(_frame, rows, columns)
+    lanes, lengths, ranges, runs = map(frame_of, rows, columns)
     return Records(lanes=lanes, lengths=lengths, ranges=ranges, runs=runs)
 
 
@@ -144,17 +141,17 @@ def collect(study: Path) -> pd.DataFrame:
     `accuracy` and `loss` are the last evaluation's, at the training length; `escape_step` is the first evaluation
     at or above `threshold`, NaN where there was none; `seconds` is the lane's share of its population's time.
     """
-    return _frame(({"id": lane.id} | result["row"] for lane, result in _present(study)), LANE_COLUMNS)
+    return frame_of(({"id": lane.id} | result["row"] for lane, result in _present(study)), LANE_COLUMNS)
 
 
 def collect_lengths(study: Path) -> pd.DataFrame:
     """One row per finished lane and test length, columns LENGTH_COLUMNS."""
-    return _frame(_tests(study, "lengths"), LENGTH_COLUMNS)
+    return frame_of(_tests(study, "lengths"), LENGTH_COLUMNS)
 
 
 def collect_ranges(study: Path) -> pd.DataFrame:
     """One row per finished lane and tested range of lengths, columns RANGE_COLUMNS."""
-    return _frame(_tests(study, "ranges"), RANGE_COLUMNS)
+    return frame_of(_tests(study, "ranges"), RANGE_COLUMNS)
 
 
 def collect_metrics(study: Path, ids: Collection[str] | None = None) -> pd.DataFrame:
@@ -169,7 +166,7 @@ def collect_metrics(study: Path, ids: Collection[str] | None = None) -> pd.DataF
         for test in _tests_of(lane, result, "lengths")
         for metric, values in test.get("metrics", {}).items()
     )
-    return _stacked(parts, METRIC_COLUMNS)
+    return stacked(parts, METRIC_COLUMNS)
 
 
 def collect_curves(study: Path, ids: Collection[str] | None = None) -> pd.DataFrame:
@@ -177,7 +174,7 @@ def collect_curves(study: Path, ids: Collection[str] | None = None) -> pd.DataFr
     own = CURVE_COLUMNS[6:]
     curves = ((_key(lane, result), lane.curve()) for lane, result in _present(study, ids))
     parts = ((key, {name: [point.get(name) for point in points] for name in own}) for key, points in curves)
-    return _stacked(parts, CURVE_COLUMNS)
+    return stacked(parts, CURVE_COLUMNS)
 
 
 def study_lanes(study: Path) -> list[str] | None:
@@ -196,7 +193,7 @@ def collect_selection(study: Path) -> pd.DataFrame:
     """One row per finished lane that only served to choose settings, columns LANE_COLUMNS."""
     kept = (read_study(study) or {}).get("selection", [])
     results = ((lane_id, LaneFolder(study, lane_id).result()) for lane_id in kept)
-    return _frame(({"id": i} | result["row"] for i, result in results if result is not None), LANE_COLUMNS)
+    return frame_of(({"id": i} | result["row"] for i, result in results if result is not None), LANE_COLUMNS)
 
 
 def _present(study: Path, ids: Collection[str] | None = None) -> Iterator[tuple[LaneFolder, dict[str, Any]]]:
@@ -220,35 +217,6 @@ def _key(lane: LaneFolder, result: dict[str, Any]) -> dict[str, Any]:
     return {"id": lane.id} | {name: result["row"][name] for name in names}
 
 
-def _frame(rows: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
-    import pandas as pd
-
-    frame = pd.DataFrame(list(rows), columns=list(columns))
-    numbers = [name for name in columns if name not in TEXT_COLUMNS]
-    return frame.astype({name: float for name in numbers if frame[name].isna().any()})
-
-
-def _stacked(
-    parts: Iterable[tuple[dict[str, Any], Mapping[str, Collection[Any]]]], columns: tuple[str, ...]
-) -> pd.DataFrame:
-    """A frame of parts, each a key that its rows share and columns of its own; millions of rows stay small."""
-    import numpy as np
-    import pandas as pd
-
-    kept = [(key, own) for key, own in parts if all(own.values())]
-    if not kept:
-        return _frame([], columns)
-    counts = [len(next(iter(own.values()))) for _, own in kept]
-    frame = {}
-    for name in columns:
-        if name in kept[0][1]:
-            whole = name in ("step", "index")
-            frame[name] = np.concatenate([np.array(own[name], int if whole else float) for _, own in kept])
-        else:
-            frame[name] = pd.Series([key[name] for key, _ in kept]).repeat(counts).to_numpy()
-    return pd.DataFrame(frame)
-
-
 def _dumps(value: Any, indent: int | None = None) -> str:
     return json.dumps(_plain(value), indent=indent, sort_keys=indent is not None, allow_nan=False)
 
@@ -260,27 +228,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        return _loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _points(lines: list[str]) -> list[dict[str, Any]]:
-    """The evaluations that can be read; all at once where, as nearly always, that is every line."""
-    try:
-        points = json.loads(f"[{','.join(lines)}]")
-    except (ValueError, RecursionError):
-        points = [_loads(line) for line in lines]
-    return [point for point in points if is_point(point)]
-
-
-def _loads(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -79,7 +79,7 @@ def lane_row(cell: Cell, learner: Learner, index: int) -> dict[str, Any]:
         "parameters": learner.population.parameters_per_lane,
         "state_size": getattr(learner.population.template, "state_size", None),
         "seconds": learner.seconds / len(learner.lanes),
-        "device": device_name(learner.device),
+        "device": device_name(learner.trained_on),
     }
 
 

@@ -69,6 +69,7 @@ def fit(
     """
     if resume is None and checkpoint is not None and checkpoint.exists():
         resume = load_checkpoint(checkpoint)
+    learner.trained_on = device
     watcher = _Watcher(stop, progress, checkpoint, resume, on_evaluation)
     trainer = make_trainer(device, [watcher], None if checkpoint is None else checkpoint.parent)
     if resume is not None:

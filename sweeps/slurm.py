@@ -1,54 +1,29 @@
 """Workers as jobs of a Slurm cluster, by submitit. They share the study's folder with the launcher.
 
-submitit hands each job over as a file of its own making in `runs/<study>/slurm`, which only its owner can write.
+submitit writes and submits the scripts; each runs `statelab.sweeps.job`. Its way of handing a function to a job, as a
+pickle in a file that the job reads, is not used: nothing that lies in a folder is executed but the scripts, which are
+in `runs/<study>/slurm`, a folder that only its owner can write to.
 """
 
 from __future__ import annotations
 
 import os
-import signal
+import shlex
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from statelab.sweeps.engine import Crew
 from statelab.sweeps.errors import UserError
 from statelab.sweeps.extras import need
-from statelab.sweeps.pool import MAX_DEATHS
 from statelab.sweeps.stop import Interrupted, StopSignals
 
 POLL_SECONDS = 3.0
-GRACE_SECONDS = 120.0
-
-
-class WorkerJob:
-    """One worker as a job: a process of its own, so that it ends as every worker does when the job must."""
-
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        self._command, self._environment = command, environment
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __call__(self) -> int:
-        code = -signal.SIGKILL
-        for _ in range(MAX_DEATHS):
-            self._process = subprocess.Popen(self._command, env=os.environ | self._environment)
-            code = self._process.wait()
-            if code >= 0:
-                break
-        if code:
-            raise RuntimeError(f"the worker ended with code {code}")
-        return code
-
-    def checkpoint(self) -> Any:
-        """Before a time limit or a preemption: let the worker leave its checkpoint, and ask for another job."""
-        import submitit
-
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(GRACE_SECONDS)
-        return submitit.helpers.DelayedSubmission(WorkerJob(self._command, self._environment))
 
 
 def slurm_engine(options: Mapping[str, Any]) -> Callable[[Crew, StopSignals], None]:
@@ -58,20 +33,50 @@ def slurm_engine(options: Mapping[str, Any]) -> Callable[[Crew, StopSignals], No
     cluster = asked.pop("cluster", "slurm")
 
     def run(crew: Crew, stop: StopSignals) -> None:
-        folder = crew.folder / "slurm"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = private_folder(crew.folder / "slurm")
+        command = shlex.join([sys.executable, "-m", "statelab.sweeps.job", *crew.command()])
+        jobs: list[Any] = []
         try:
             executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
             executor.update_parameters(name=f"statelab-{crew.folder.name}", **asked)
-            job = WorkerJob(crew.command(), crew.environment())
-            with executor.batch():
-                jobs = [executor.submit(job) for _ in range(crew.count)]
-        except (submitit.core.utils.FailedJobError, RuntimeError, NameError, TypeError, ValueError) as error:
+            with _environment(crew.environment()):
+                for _ in range(crew.count):
+                    # Not submit(), which takes a function to pickle.
+                    jobs.append(executor._executor._submit_command(command))  # noqa: PERF401
+        except (
+            submitit.core.utils.FailedJobError, RuntimeError, NameError, TypeError, ValueError, AssertionError,
+        ) as error:  # fmt: skip
+            for job in jobs:
+                job.cancel(check=False)
             raise UserError(f"slurm: {' '.join(str(error).split())}") from None
         _say(f"{len(jobs)} jobs: {', '.join(job.job_id for job in jobs)}; their output is in {folder}")
         _wait_for(jobs, cluster, stop)
 
     return run
+
+
+def private_folder(folder: Path) -> Path:
+    """The folder, made where it is missing. Raises UserError where others could put a script of theirs into it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise UserError(
+            f"{folder} belongs to, or can be written to by, others, and what lies there is run as you: "
+            "make it yours alone (chmod 700) or take it away"
+        )
+    return folder
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """The environment that jobs take over: a storage's password stands in no file and on no command line."""
+    before = dict(os.environ)
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _wait_for(jobs: list[Any], cluster: str, stop: StopSignals) -> None:

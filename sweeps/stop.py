@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that is granted at the next safe moment."""
+"""Ctrl-C, SIGTERM and a closed terminal as a wish that is granted at the next safe moment."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ class Interrupted(Exception):
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number: 130 for Ctrl-C, 143 for SIGTERM."""
+        """128 + the signal's number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
         return 128 + self.signum
 
 
 class StopSignals:
-    """Within the block, the first SIGINT or SIGTERM sets `received`; a second SIGINT interrupts at once."""
+    """Within the block, the first SIGINT, SIGTERM or SIGHUP sets `received`; a second SIGINT interrupts at once.
+
+    A SIGHUP that was ignored before, as nohup has it, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> StopSignals:
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            self._before[signum] = signal.getsignal(signum) if _in_main_thread() else None
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            before = signal.getsignal(signum) if _in_main_thread() else None
+            if signum != signal.SIGHUP or before != signal.SIG_IGN:
+                self._before[signum] = before
         self.install()
         return self
 
@@ -41,8 +46,8 @@ class StopSignals:
     def install(self) -> None:
         """Set the handlers; again where somebody else, as Lightning does, has put its own in front."""
         if _in_main_thread():
-            signal.signal(signal.SIGINT, self._note)
-            signal.signal(signal.SIGTERM, self._note)
+            for signum in self._before:
+                signal.signal(signum, self._note)
 
     def check(self) -> None:
         """Raise Interrupted if a signal has come."""

@@ -16,6 +16,8 @@ from statelab.sweeps.errors import UserError
 from statelab.sweeps.extras import need
 from statelab.sweeps.journal import held, open_journal
 
+_FORM = "a storage is given as postgresql://user@host:port/database"
+
 
 class Storage:
     """An Optuna storage and the one lock under which lanes change hands, of one study's folder.
@@ -62,24 +64,29 @@ class Storage:
 
 def checked_url(url: str) -> str:
     """A storage's URL as it may be used. Raises UserError for one of another kind."""
-    kind = urlsplit(url).scheme
+    try:
+        kind = urlsplit(url).scheme
+    except ValueError:
+        raise UserError(f"storage {without_password(url)!r} is no URL: {_FORM}") from None
     if kind.startswith("sqlite"):
         raise UserError(
             f"storage {url}: SQLite locks fail between workers; leave --storage out for the journal file in the "
             "study's folder, or give a postgresql:// URL"
         )
     if kind not in ("postgresql", "postgres"):
-        raise UserError(
-            f"storage {without_password(url)!r}: a storage is given as postgresql://user@host:port/database"
-        )
+        raise UserError(f"storage {without_password(url)!r}: {_FORM}")
     return "postgresql" + url[len(kind) :]
 
 
 def without_password(url: str) -> str:
     """The URL as it may be shown and written down."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a password may stand anywhere in it
+        return f"{url.partition('://')[0][:20]}://…"
     user, at, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}"))
+    query = "&".join(item for item in parts.query.split("&") if "password" not in item.partition("=")[0])
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=query))
 
 
 def reach(url: str) -> str:

@@ -20,7 +20,15 @@ from statelab.sweeps.cells import Cell
 from statelab.sweeps.lease import LEASE_SECONDS, is_alive, this_worker
 from statelab.sweeps.record import LaneFolder
 from statelab.sweeps.storage import Storage
-from statelab.sweeps.trials import LaneState, again, copy_of_record, lane_of, new_trial, states_of
+from statelab.sweeps.trials import (
+    LaneState,
+    again,
+    copy_of_record,
+    lane_of,
+    new_trial,
+    states_of,
+    tell_readers,
+)  # fmt: skip
 
 
 class Ledger:
@@ -44,7 +52,8 @@ class Ledger:
                 pruner=optuna.pruners.NopPruner(),
                 load_if_exists=True,
             )
-        self._id = self._storage.get_study_id_from_name(name)
+            self._id = self._storage.get_study_id_from_name(name)
+            tell_readers(self._storage, self._id)
 
     def close(self) -> None:
         """Let go of a database's connections; nothing is lost by not doing so."""

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from statelab.models.settings import Lane, OptimiserSettings
@@ -26,6 +27,13 @@ _STATES = {
 }
 
 
+_TOLD = "a trial is"
+_WHAT_A_TRIAL_IS = (
+    "one training run: a model on a task with one seed and one setting of the optimiser; its value is its final "
+    "accuracy at the training length"
+)
+
+
 class LaneState(NamedTuple):
     """A lane in the ledger: waiting, running, finished or failed; seconds since the epoch at which it began, ended."""
 
@@ -38,6 +46,14 @@ class LaneState(NamedTuple):
 def lane_of(trial: FrozenTrial) -> str:
     """The id of a trial's lane."""
     return str(trial.user_attrs.get("lane"))
+
+
+def tell_readers(storage: BaseStorage, study_id: int) -> None:
+    """Keep with the study what its trials and their values are, for whoever opens it elsewhere."""
+    if _TOLD not in storage.get_study_user_attrs(study_id):
+        # What Study.set_metric_names sets, which calls itself experimental.
+        storage.set_study_system_attr(study_id, "study:metric_names", ["final accuracy"])
+        storage.set_study_user_attr(study_id, _TOLD, _WHAT_A_TRIAL_IS)
 
 
 def states_of(trials: Iterable[FrozenTrial]) -> dict[str, LaneState]:

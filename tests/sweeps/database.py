@@ -34,7 +34,7 @@ def postgres() -> Iterator[str]:
             shutil.chown(folder, USER, USER)
         data = folder / "data"
         _run("initdb", "-D", data, "-U", "statelab", "-A", "trust", "-N", "-E", "UTF8")
-        port = _free_port()
+        port = free_port()
         options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
         _run("pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "start")
         try:
@@ -63,7 +63,8 @@ def _program(name: str) -> str | None:
     return str(kept[-1]) if kept else shutil.which(name)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

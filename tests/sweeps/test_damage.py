@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from statelab.sweeps.errors import exit_code_of
 from statelab.sweeps.keeper import Keeper
 from statelab.sweeps.launch import kept_spec
 from statelab.sweeps.read import parse_spec
-from statelab.sweeps.record import collect, collect_curves
+from statelab.sweeps.record import collect, collect_all, collect_curves, collect_metrics, collect_selection
 from statelab.sweeps.status import status_of
 from tests.sweeps.specs import small
 from tests.sweeps.test_worker import run
@@ -87,6 +87,54 @@ def test_whatever_is_cut_or_edited_there_is_no_traceback(study: Path) -> None:
         assert waiting + whole == 4, victim
         assert whole == 4 or said, victim
         shutil.rmtree(folder)
+
+
+def test_whatever_value_is_edited_by_hand_there_is_no_traceback(study: Path) -> None:
+    """40 values of records and of study.json, put in place of others at random."""
+    draw = random.Random(0)
+    lane = min(path.name for path in (study / "lanes").iterdir())
+    for _ in range(40):
+        name = draw.choice(["study.json", f"lanes/{lane}/result.json", f"lanes/{lane}/curve.jsonl"])
+        kept = (study / name).read_text()
+        text = kept.splitlines()[0] if name.endswith(".jsonl") else kept
+        where, value = draw.choice(list(_places(json.loads(text)))), draw.choice(EDITS)
+        edited = json.dumps(_put(json.loads(text), where, value))
+        (study / name).write_text(kept.replace(text, edited))
+        for look in (status_of, collect_all, collect_metrics, collect_curves, collect_selection):
+            assert _answer(look, study) in (0, 2), (name, where, value)
+        (study / name).write_text(kept)
+
+
+EDITS: list[Any] = [
+    "x",
+    "",
+    None,
+    [],
+    {},
+    10**400,
+    -1,
+    float("nan"),
+    True,
+    [[1]],
+    {"a": 1},
+    1e308,
+    "\ud800",
+    "\0",
+]
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield from _places(value[key], (*path, key))
+
+
+def _put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    value[path[0]] = _put(value[path[0]], path[1:], new)
+    return value
 
 
 def _answer(look: Callable[[Path], object], folder: Path) -> int:

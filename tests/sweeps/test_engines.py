@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from statelab.sweeps.engine import Crew, Engine, engine_of
 from statelab.sweeps.errors import UserError
+from statelab.sweeps.job import RUN_AGAIN
 from statelab.sweeps.keeper import Keeper
 from statelab.sweeps.pool import Pool, WorkerFailed
 from statelab.sweeps.read import parse_spec
@@ -32,12 +35,53 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_submitits_local_executor_runs_a_study(study: Path) -> None:
+def test_submitits_local_executor_runs_a_study_and_nothing_is_pickled(study: Path) -> None:
     pytest.importorskip("submitit", reason="needs submitit: pip install 'statelab[slurm]'")
     run = engine_of(Engine(kind="slurm", options={"cluster": "local", "timeout_min": 10}))
     run(Crew(study, 1, "cpu", 64), StopSignals())
     assert len(collect(study)) == 2
     assert (study / "slurm").stat().st_mode & 0o077 == 0
+    written = [path.suffix for path in (study / "slurm").iterdir()]
+    assert written
+    assert ".pkl" not in written
+
+
+def test_a_folder_that_others_can_write_to_is_refused(study: Path) -> None:
+    pytest.importorskip("submitit", reason="needs submitit: pip install 'statelab[slurm]'")
+    (study / "slurm").mkdir()
+    (study / "slurm").chmod(0o770)
+    run = engine_of(Engine(kind="slurm", options={"cluster": "local"}))
+    with pytest.raises(UserError, match="can be written to by, others"):
+        run(Crew(study, 1, "cpu", 64), StopSignals())
+
+
+@pytest.mark.parametrize(
+    ("signum", "worker", "code"),
+    [
+        (signal.SIGUSR2, "sys.exit(143)", RUN_AGAIN),
+        (signal.SIGTERM, "sys.exit(143)", 143),
+        (signal.SIGUSR2, "sys.exit(0)", 0),
+    ],
+    ids=["a time limit", "a cancelled job", "finished in time"],
+)
+def test_a_job_lets_its_worker_stop(signum: int, worker: str, code: int) -> None:
+    """The worker is told by SIGTERM; a job whose time is over is run again, unless its worker has finished."""
+    waiting = (
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: {worker})\n"
+        "ignored = signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN\n"
+        "print('ready' if ignored else 'would die', flush=True)\n"
+        "time.sleep(60)"
+    )
+    job = subprocess.Popen(
+        [sys.executable, "-m", "statelab.sweeps.job", sys.executable, "-c", waiting],
+        cwd=ROOT, env=os.environ | {"SUBMITIT_EXECUTOR": "local"}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert job.stdout is not None
+    with job.stdout:
+        assert job.stdout.readline() == "ready\n"
+        job.send_signal(signum)
+        assert job.wait(30) == code
 
 
 def test_a_worker_that_is_killed_is_replaced(study: Path) -> None:
@@ -119,8 +163,9 @@ def test_a_wrong_engine_is_answered(engine: Engine, answer: str) -> None:
         engine_of(engine)
 
 
-def test_a_slurm_option_that_submitit_does_not_have_is_answered(study: Path) -> None:
+@pytest.mark.parametrize("option", [{"timeout_minutes": 10}, {"timeout_min": "soon"}], ids=["name", "value"])
+def test_a_wrong_option_of_slurm_is_answered(study: Path, option: dict[str, object]) -> None:
     pytest.importorskip("submitit")
-    run = engine_of(Engine(kind="slurm", options={"cluster": "local", "timeout_minutes": 10}))
-    with pytest.raises(UserError, match="timeout_minutes"):
+    run = engine_of(Engine(kind="slurm", options={"cluster": "local", **option}))
+    with pytest.raises(UserError, match=next(iter(option))):
         run(Crew(study, 1, "cpu", 64), StopSignals())

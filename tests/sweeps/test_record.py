@@ -23,6 +23,7 @@ from statelab.sweeps.record import (
 def row(**changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = dict.fromkeys(LANE_COLUMNS, 1.0)
     names = {"study": "s", "task": "t", "model": "m", "status": "finished", "device": "cpu"}
+    names |= {"schedule": "constant", "arithmetic": "float32"}
     return {k: v for k, v in (values | names | {"escape_step": None} | changes).items() if k != "id"}
 
 

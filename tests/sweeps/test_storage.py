@@ -99,6 +99,7 @@ def test_a_study_remembers_its_storage_without_the_password(
         ("sqlite:///x.db", "SQLite locks fail between workers"),
         ("mysql://me@host/db", "a storage is given as postgresql://"),
         ("journal.log", "a storage is given as postgresql://"),
+        ("postgresql://me:secret@[::1/db", r"^storage 'postgresql://…' is no URL"),
     ],
 )
 def test_another_kind_of_storage_is_answered(url: str, answer: str) -> None:
@@ -109,6 +110,10 @@ def test_another_kind_of_storage_is_answered(url: str, answer: str) -> None:
 def test_a_url_is_shown_without_its_password() -> None:
     assert without_password("postgresql://me:pa:ss@h:1/db?x=1") == "postgresql://me@h:1/db?x=1"
     assert without_password("postgresql://h/db") == "postgresql://h/db"
+    assert (
+        without_password("postgresql://h/db?password=x&sslmode=require")
+        == "postgresql://h/db?sslmode=require"
+    )
 
 
 @pytest.mark.parametrize("extra", extras.EXTRAS)

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from statelab.sweeps.record import collect
-from tests.torture.storm import ROOT, calm_run, compare, write_spec
+from tests.torture.calm import ROOT, calm_run, write_spec
+from tests.torture.compare import compare
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "sinfo", "scancel")
 CONFIGURATION = """

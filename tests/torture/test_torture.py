@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import random
-from pathlib import Path
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
 from tests.sweeps import database
-from tests.torture.storm import Storm, calm_run, storage, write_spec
+from tests.torture.calm import ROOT
 
 
 @pytest.mark.parametrize(
     ("kind", "workers", "kills"),
     [
-        ("journal", 2, 2),
-        pytest.param("journal", 4, 12, marks=pytest.mark.slow),
-        pytest.param("postgres", 2, 12, marks=pytest.mark.slow),
+        ("journal", 2, 8),
+        pytest.param("journal", 4, 30, marks=pytest.mark.slow),
+        pytest.param("postgres", 2, 30, marks=pytest.mark.slow),
     ],
 )
-def test_killed_studies_lose_and_double_nothing(tmp_path: Path, kind: str, workers: int, kills: int) -> None:
+def test_killed_studies_lose_and_double_nothing(kind: str, workers: int, kills: int) -> None:
     if kind == "postgres" and (reason := database.missing()):
         pytest.skip(reason)
-    spec = write_spec(tmp_path, 40)
-    seconds = calm_run(tmp_path, spec)
-    here = tmp_path / "storm"
-    here.mkdir()
-    with storage(kind) as url:
-        storm = Storm(here, workers, url, random.Random(3), spec, tmp_path / "runs/small", seconds)
-        storm.run(kills)
-    assert storm.hits.total() >= kills
-    assert storm.lanes == 12 * storm.studies
+    words = ["--storages", kind, "--workers", str(workers), "--kills", str(kills), "--seed", "3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.torture.storm", *words],
+        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = re.match(
+        rf"{kind}, {workers} workers: (\d+) kills .* over (\d+) studies .* (\d+) lanes,", done.stdout
+    )
+    assert told is not None, done.stdout
+    found, studies, lanes = map(int, told.groups())
+    assert found >= kills
+    assert lanes == 12 * studies
