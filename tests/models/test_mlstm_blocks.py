@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from statelab.kernels.causal_conv import causal_conv
 from statelab.models.mlstm import MLSTM, MLSTMConfig
 from tests.models.cases import leaves, stir
 from tests.models.test_mixers_initial import assert_normal
@@ -28,7 +29,7 @@ def test_the_plain_block_step_by_step(conv: int) -> None:
     stir(layer)
     x = normal(2, 9, 6)
     y, _ = layer(x)
-    seen = x if layer.conv is None else F.silu(layer.conv(x)[0])
+    seen = x if layer.conv is None else F.silu(causal_conv(x, layer.conv.weight, layer.conv.bias)[0])
     q, k, v = seen @ layer.q.weight[0].T, seen @ layer.k.weight[0].T, x @ layer.v.weight[0].T
     gates = torch.cat((q, k, v), dim=-1) @ layer.gates.weight.T + layer.gates.bias
     C, n = torch.zeros(2, 2, 3, 3, dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
