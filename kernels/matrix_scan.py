@@ -102,16 +102,9 @@ def _empty(
 
 @forward.register_fake
 def _(
-    q_BTGK: Tensor,
-    k_BTJGK: Tensor,
-    v_BTJHV: Tensor,
-    log_decay_BTH: Tensor,
-    beta_BTJH: Tensor | None,
-    state_BHKV: Tensor | None,
-    scale: float,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty(q_BTGK, v_BTJHV, beta_BTJH, keep)
+    q: Tensor, _k: Tensor, v: Tensor, _decay: Tensor, beta: Tensor | None, *others: Any
+) -> tuple[Tensor, ...]:
+    return _empty(q, v, beta, others[-1])
 
 
 @torch.library.custom_op(
@@ -228,19 +221,8 @@ def _of_rows(
 
 
 @backward.register_fake
-def _(
-    do_BTHV: Tensor,
-    dlast_BHKV: Tensor | None,
-    q_BTGK: Tensor,
-    k_BTJGK: Tensor,
-    v_BTJHV: Tensor,
-    log_decay_BTH: Tensor,
-    beta_BTJH: Tensor | None,
-    state_BHKV: Tensor | None,
-    last_BHKV: Tensor,
-    missing_BTJHV: Tensor,
-    scale: float,
-) -> Gradients:
+def _(_do: Tensor, _dlast: Tensor | None, *tensors: Any) -> Gradients:
+    q_BTGK, k_BTJGK, v_BTJHV, log_decay_BTH, beta_BTJH, state_BHKV, last_BHKV, *_ = tensors
     rows, _, factors, heads, _ = v_BTJHV.shape
     dbeta = log_decay_BTH.new_empty(rows, 0, factors, heads) if beta_BTJH is None else beta_BTJH
     dstate = last_BHKV.new_empty(rows, 0) if state_BHKV is None else last_BHKV

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from statelab.models.arithmetic import check_arithmetic
 from statelab.models.decoder import VOCABULARY, Decoder
-from statelab.models.lineup import MODEL_NAMES, check_names, model_named
-from statelab.models.settings import Arithmetic
+from statelab.models.lineup import model_by_model, model_named
 from statelab.models.speed_text import (
     block,
     cell_of,
     check_choices,
     error_cell,
     heading,
-    notes_of,
+    remarks,
     short,
 )
 from statelab.models.streamer import TOLERANCE
-from statelab.models.timing import Spread, noted, place_of, sentence, start_afresh
+from statelab.models.timing import Spread, noted, place_of, rows_of, sentence, start_afresh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,17 +95,12 @@ def measured_sequences(
     `names` None is all of MODEL_NAMES. Raises ValueError for what cannot be asked, at once; a model that fails is a
     row that says why.
     """
-    check_names(names := MODEL_NAMES if names is None else names, MODEL_NAMES)
-    check_arithmetic(cast(Arithmetic, sizes.arithmetic), device)
-    for name in names:
-        model_named(name, sizes.width, sizes.layers)
 
-    def each() -> Iterator[tuple[list[Decoding], str]]:
-        for name in names:
-            found = decodings_of(device, name, sizes)
-            yield found, _lines(name, found)
+    def measure(name: str) -> tuple[list[Decoding], str]:
+        found = decodings_of(device, name, sizes)
+        return found, _lines(name, found)
 
-    return each()
+    return model_by_model(device, names, sizes, measure)
 
 
 def decodings_of(device: torch.device, name: str, sizes: SequenceSizes) -> list[Decoding]:
@@ -148,17 +141,15 @@ def _named(what: str, spread: Spread) -> dict[str, Any]:
 def sequence_tail(found: Iterable[Decoding]) -> str:
     """How steps were made, and what went wrong."""
     found = list(found)
-    ways = dict.fromkeys(each.made for each in found if each.made)
-    notes = notes_of((each.model, f"{each.length:,}", each.note) for each in found)
-    return "\n".join([*([f"Steps: {', '.join(ways)}."] if ways else []), *notes])
+    told = ((each.model, f"{each.length:,}", each.note) for each in found)
+    return "\n".join(remarks((each.made for each in found), told))
 
 
 def plain_sequences(
     found: Iterable[Decoding], sizes: SequenceSizes, device: torch.device
 ) -> list[dict[str, Any]]:
     """A tidy row for each measurement, with the sizes and the place at which it was made."""
-    where = {name: getattr(sizes, name) for name in ("arithmetic", "width", "layers", "batch")}
-    return [{**asdict(each), **where, "place": place_of(device)} for each in found]
+    return rows_of(found, sizes, ("arithmetic", "width", "layers", "batch"), device)
 
 
 def _lines(name: str, found: Sequence[Decoding]) -> str:

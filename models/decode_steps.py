@@ -7,7 +7,7 @@ T time, D width.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, cast
 
@@ -25,11 +25,11 @@ from statelab.models.speed_text import (
     check_choices,
     error_cell,
     heading,
-    notes_of,
+    remarks,
     short,
 )
 from statelab.models.streamer import TOLERANCE, Streamer, lighten, off, reading
-from statelab.models.timing import Spread, noted, place_of, sentence, start_afresh, timed
+from statelab.models.timing import Spread, noted, place_of, rows_of, sentence, start_afresh, timed
 
 CHECKED = 16
 """Steps whose outputs are compared with those of the whole sequence."""
@@ -151,15 +151,13 @@ def _measure(
 def step_tail(found: Iterable[Latency]) -> str:
     """How steps were made, and what went wrong."""
     found = list(found)
-    ways = dict.fromkeys(each.made for each in found if each.made)
-    notes = notes_of((each.model, _column(each), each.note) for each in found)
-    return "\n".join([*([f"Steps: {', '.join(ways)}."] if ways else []), *notes])
+    told = ((each.model, _column(each), each.note) for each in found)
+    return "\n".join(remarks((each.made for each in found), told))
 
 
 def plain_steps(found: Iterable[Latency], sizes: StepSizes, device: torch.device) -> list[dict[str, Any]]:
     """A tidy row for each measurement, with the sizes and the place at which it was made."""
-    where = {name: getattr(sizes, name) for name in ("width", "batch", "context")}
-    return [{**asdict(each), **where, "place": place_of(device)} for each in found]
+    return rows_of(found, sizes, ("width", "batch", "context"), device)
 
 
 def _lines(name: str, found: Sequence[Latency], sizes: StepSizes) -> str:

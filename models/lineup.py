@@ -6,13 +6,19 @@ Heads are 64 wide and states have 64 channels in all of them, so that states are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+import torch
 
 from statelab.models import MIXERS
+from statelab.models.arithmetic import check_arithmetic
 from statelab.models.build import load_class
 from statelab.models.config import LayerConfig, ModelConfig, is_own, nearest
 from statelab.models.hybrids import every_nth, replace_first
+from statelab.models.settings import Arithmetic
+
+T = TypeVar("T")
 
 HEAD, M2RNN_VALUE = 64, 16
 
@@ -111,3 +117,28 @@ def check_names(names: Sequence[str], known: Sequence[str]) -> None:
                 f'unknown mixer {name!r}; known: {", ".join(known)}, or your own "package.module:Class".'
                 f"{nearest(name, known)}"
             )
+
+
+class Sizes(Protocol):
+    """What whole models are measured at."""
+
+    @property
+    def arithmetic(self) -> str: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def layers(self) -> int: ...
+
+
+def model_by_model(
+    device: torch.device, names: Sequence[str] | None, sizes: Sizes, measure: Callable[[str], T]
+) -> Iterator[T]:
+    """What `measure` makes of each of MODEL_NAMES, or of those named, as soon as it is made.
+
+    Raises ValueError for what cannot be asked, at once.
+    """
+    check_names(names := MODEL_NAMES if names is None else names, MODEL_NAMES)
+    check_arithmetic(cast(Arithmetic, sizes.arithmetic), device)
+    for name in names:
+        model_named(name, sizes.width, sizes.layers)
+    return map(measure, names)

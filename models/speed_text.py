@@ -42,8 +42,14 @@ def block(name: str, cells: Sequence[Cell], behind: str = "") -> str:
     return f"{first.rstrip()}\n{second.rstrip()}".rstrip()
 
 
-def notes_of(told: Iterable[tuple[str, str, str]]) -> list[str]:
-    """A line for each note of (model, column, note); a model's columns of one note together."""
+def remarks(made: Iterable[str], told: Iterable[tuple[str, str, str]]) -> list[str]:
+    """What stands behind a table: how steps were `made`, then a line for each note of (model, column, note)."""
+    ways = dict.fromkeys(filter(None, made))
+    return [*([f"Steps: {', '.join(ways)}."] if ways else []), *_notes(told)]
+
+
+def _notes(told: Iterable[tuple[str, str, str]]) -> list[str]:
+    """A model's columns of one note stand together."""
     places: dict[tuple[str, str], list[str]] = {}
     for model, column, note in told:
         if note:

@@ -6,18 +6,17 @@ The layout is that of Fig. 10 of arXiv 2603.14360 (M²RNN), at laboratory size.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 
-from statelab.models.arithmetic import check_arithmetic
 from statelab.models.benchmark import WARM_UP
 from statelab.models.learner import Learner
-from statelab.models.lineup import HYBRID, HYBRID_M2RNN, MODEL_NAMES, check_names, model_named
+from statelab.models.lineup import HYBRID, HYBRID_M2RNN, model_by_model, model_named
 from statelab.models.settings import Arithmetic, EvaluationSettings, Lane, OptimiserSettings, TrainingSettings
-from statelab.models.speed_text import Cell, block, cell_of, check_choices, heading, notes_of, short
-from statelab.models.timing import noted, place_of, sentence, start_afresh, timed
+from statelab.models.speed_text import Cell, block, cell_of, check_choices, heading, remarks, short
+from statelab.models.timing import noted, place_of, rows_of, sentence, start_afresh, timed
 from statelab.tasks.group_word import GroupWord
 
 TASK = GroupWord(group="S5")
@@ -102,17 +101,12 @@ def measured(
     `names` None is all of MODEL_NAMES. Raises ValueError for what cannot be asked, at once; a model that fails is a
     row that says why.
     """
-    check_names(names := MODEL_NAMES if names is None else names, MODEL_NAMES)
-    check_arithmetic(cast(Arithmetic, sizes.arithmetic), device)
-    for name in names:
-        model_named(name, sizes.width, sizes.layers)
 
-    def each() -> Iterator[tuple[list[Speed], str]]:
-        for name in names:
-            speeds = speeds_of(device, name, sizes)
-            yield speeds, block(name, [_cell(speed) for speed in speeds])
+    def measure(name: str) -> tuple[list[Speed], str]:
+        speeds = speeds_of(device, name, sizes)
+        return speeds, block(name, [_cell(speed) for speed in speeds])
 
-    return each()
+    return model_by_model(device, names, sizes, measure)
 
 
 def speeds_of(device: torch.device, name: str, sizes: Sizes) -> list[Speed]:
@@ -183,16 +177,13 @@ def tail(speeds: Iterable[Speed]) -> str:
     if shares:
         told = ", ".join(f"{share:.1%} at {length:,}" for length, share in shares.items())
         lines.append(f"The hybrid with its first layer an M²RNN has {told} of the hybrid's tokens a second.")
-    ways = dict.fromkeys(speed.made for speed in speeds if speed.made)
-    if ways:
-        lines.append(f"Steps: {', '.join(ways)}.")
-    return "\n".join([*lines, *notes_of((speed.model, f"{speed.length:,}", speed.note) for speed in speeds)])
+    noted_at = ((speed.model, f"{speed.length:,}", speed.note) for speed in speeds)
+    return "\n".join([*lines, *remarks((speed.made for speed in speeds), noted_at)])
 
 
 def plain(speeds: Iterable[Speed], sizes: Sizes, device: torch.device) -> list[dict[str, Any]]:
     """A tidy row for each measurement, with the sizes and the place at which it was made."""
-    where = {name: getattr(sizes, name) for name in ("tokens", "arithmetic", "width", "layers")}
-    return [{**asdict(speed), **where, "place": place_of(device)} for speed in speeds]
+    return rows_of(speeds, sizes, ("tokens", "arithmetic", "width", "layers"), device)
 
 
 def _cell(speed: Speed) -> Cell:

@@ -6,10 +6,11 @@ import gc
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -102,6 +103,14 @@ def noted() -> Iterator[list[str]]:
         yield notes
     ours = Path(__file__).parent
     notes += [str(each.message) for each in caught if Path(each.filename).parent == ours]
+
+
+def rows_of(
+    found: Iterable[Any], sizes: object, names: Sequence[str], device: torch.device
+) -> list[dict[str, Any]]:
+    """A tidy row for each measurement, with those of the sizes that are named, and the place at which it was made."""
+    where = {name: getattr(sizes, name) for name in names} | {"place": place_of(device)}
+    return [asdict(each) | where for each in found]
 
 
 def start_afresh(device: torch.device) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statelab.sweeps.cli_lists import DeviceOption, bench_app, models_app, tasks_app
+from statelab.sweeps.cli_bench import DeviceOption
+from statelab.sweeps.cli_lists import bench_app, models_app, tasks_app
 from statelab.sweeps.cli_studies import (
     RunsOption,
     StorageOption,

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from statelab.sweeps.cli_bench import bench_decode, bench_throughput
+from statelab.sweeps.cli_bench import DeviceOption, bench_decode, bench_throughput
 
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="An option as key=value; may be given again.")
 ]

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from statelab.kernels.causal_conv import causal_conv
-from tests.kernels.recurrent import normal, poisoned, total
+from tests.kernels.checks import check_near, gradients_of
+from tests.kernels.recurrent import normal, poisoned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +52,7 @@ class Setting:
 
 def with_gradients(setting: Setting, tensors: Sequence[Tensor], backend: str) -> list[Tensor]:
     """Output, last inputs, and the gradient of `total` for every tensor."""
-    leaves = [tensor.detach().requires_grad_() for tensor in tensors]
-    outputs = setting.run(leaves, backend)
-    return [*(output.detach() for output in outputs), *torch.autograd.grad(total(outputs), leaves)]
+    return gradients_of(lambda *leaves: setting.run(leaves, backend), tensors)
 
 
 def compare(setting: Setting, tensors: Sequence[Tensor], tolerance: float) -> None:
@@ -62,12 +61,10 @@ def compare(setting: Setting, tensors: Sequence[Tensor], tolerance: float) -> No
         got = with_gradients(setting, tensors, "triton")
     wanted = with_gradients(setting, [tensor.double() for tensor in tensors], "reference")
     for place, (one, other) in enumerate(zip(got, wanted, strict=True)):
-        assert one.shape == other.shape, place
-        if not one.numel():
-            continue
-        assert torch.isfinite(one).all(), f"{setting}: tensor {place} is not finite"
-        error = ((one.double() - other).abs().max() / other.abs().max().clamp_min(1e-6)).item()
-        assert error <= tolerance, f"{setting}: tensor {place}: relative error {error:.2e} > {tolerance:.0e}"
+        if one.numel() or other.numel():
+            check_near(setting, place, one, other, tolerance)
+        else:
+            assert one.shape == other.shape, place
     for one, given in zip(got[2:], tensors, strict=True):
         assert one.dtype == given.dtype
 

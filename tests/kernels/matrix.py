@@ -20,6 +20,7 @@ from statelab.kernels.delta_product import delta_product
 from statelab.kernels.delta_rule import delta_rule
 from statelab.kernels.mamba3 import mamba3
 from statelab.kernels.ssd import ssd
+from tests.kernels.checks import check_near, with_gradients
 
 TOLERANCES = {"bf16": 5e-2, "tf32": 5e-3, "bf16x3": 2e-4, "bf16x6": 5e-5, "ieee": 5e-5}
 """Largest error of a tensor by the precision of products, in units of its largest entry. Sums of log decays over a
@@ -117,21 +118,6 @@ OPS = {
 }
 
 
-def total(outputs: Sequence[Tensor]) -> Tensor:
-    """A sum of all outputs whose gradient differs from entry to entry."""
-    return sum(
-        (output.double() * torch.arange(output.numel(), device=output.device).view(output.shape).sin()).sum()
-        for output in outputs
-    )  # type: ignore[return-value]
-
-
-def with_gradients(op: Op, inputs: Sequence[Tensor], **options: Any) -> list[Tensor]:
-    """Outputs, last state, and the gradient of `total` for every input."""
-    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-    outputs = op.run(*leaves, **options)
-    return [*(output.detach() for output in outputs), *torch.autograd.grad(total(outputs), leaves)]
-
-
 def compare(op: Op, inputs: Sequence[Tensor], precision: str, backend: str = "triton") -> None:
     """The kernel, on memory full of NaN, against the definition in float64."""
     with poisoned():
@@ -139,11 +125,7 @@ def compare(op: Op, inputs: Sequence[Tensor], precision: str, backend: str = "tr
         got = with_gradients(op, inputs, backend=backend, **options)
     wanted = with_gradients(op, [tensor.double() for tensor in inputs], backend="reference")
     for place, (one, other) in enumerate(zip(got, wanted, strict=True)):
-        assert one.shape == other.shape, place
-        assert torch.isfinite(one).all(), f"{op}: tensor {place} is not finite"
-        error = ((one.double() - other).abs().max() / other.abs().max().clamp_min(1e-6)).item()
-        limit = TOLERANCES[precision]
-        assert error <= limit, f"{op}: tensor {place}: relative error {error:.2e} > {limit:.0e}"
+        check_near(op, place, one, other, TOLERANCES[precision])
     for one, given in zip(got[-len(inputs) :], inputs, strict=True):
         assert one.dtype == given.dtype
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from statelab.kernels.gru import gru
 from statelab.kernels.m2rnn import m2rnn
 from statelab.kernels.rnn import rnn
+from tests.kernels.checks import check_near, with_gradients
 
 TOLERANCES = {"bf16": 3e-2, "tf32": 4e-3, "bf16x3": 2e-4, "bf16x6": 2e-5, "ieee": 2e-5}
 """Largest error of a tensor by the precision of products, in units of its largest entry."""
@@ -95,21 +96,6 @@ OPS = {
 }
 
 
-def total(outputs: Sequence[Tensor]) -> Tensor:
-    """A sum of all outputs whose gradient differs from entry to entry."""
-    return sum(
-        (output.double() * torch.arange(output.numel(), device=output.device).view(output.shape).sin()).sum()
-        for output in outputs
-    )  # type: ignore[return-value]
-
-
-def with_gradients(op: Op, inputs: Sequence[Tensor], **options: Any) -> list[Tensor]:
-    """Output, last state, and the gradient of `total` for every input."""
-    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-    outputs = op.run(*leaves, **options)
-    return [*(output.detach() for output in outputs), *torch.autograd.grad(total(outputs), leaves)]
-
-
 def compare(
     op: Op, inputs: Sequence[Tensor], tolerance: float, precision: str = "auto", **options: Any
 ) -> None:
@@ -118,10 +104,7 @@ def compare(
         got = with_gradients(op, inputs, backend="triton", precision=precision, **options)
     wanted = with_gradients(op, [tensor.double() for tensor in inputs], backend="reference", **options)
     for place, (one, other) in enumerate(zip(got, wanted, strict=True)):
-        assert one.shape == other.shape, place
-        assert torch.isfinite(one).all(), f"{op}: tensor {place} is not finite"
-        error = ((one.double() - other).abs().max() / other.abs().max().clamp_min(1e-6)).item()
-        assert error <= tolerance, f"{op}: tensor {place}: relative error {error:.2e} > {tolerance:.0e}"
+        check_near(op, place, one, other, tolerance)
     for one, given in zip(got[2:], inputs, strict=True):
         assert one.dtype == given.dtype
 

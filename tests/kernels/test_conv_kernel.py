@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.kernels.checks import total
 from tests.kernels.conv import Setting, compare, launch, with_gradients
 from tests.kernels.offline import MAXIMUM_SHARED, reports_of
-from tests.kernels.recurrent import total
 
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="the interpreter is off where there is a GPU"

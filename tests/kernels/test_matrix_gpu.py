@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 
 from statelab.kernels.ssd import kernel_limit
-from tests.kernels.graphs import eager_and_replayed
-from tests.kernels.matrix import OPS, TOLERANCES, compare, total, with_gradients
+from tests.kernels.checks import check_compiled_lanes, with_gradients
+from tests.kernels.matrix import OPS, TOLERANCES, compare
 
 pytestmark = pytest.mark.gpu
 
@@ -70,24 +68,9 @@ def test_gradients_are_the_same_to_the_last_bit(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["delta_product_2", "delta_rule", "ssd_one_group"])
 def test_compiled_lanes_in_a_graph_are_lone_runs(name: str) -> None:
-    """Three lanes under vmap and torch.compile, forward and backward captured in a CUDA graph and replayed."""
     op = OPS[name]
     lanes = [op.inputs(2, 70, 2, 32, 32, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
-    run = torch.compile(torch.func.vmap(lambda *inputs: op.run(*inputs, backend="triton")), fullgraph=True)
-
-    def stacked() -> list[torch.Tensor]:
-        return [torch.stack(tensors).requires_grad_() for tensors in zip(*lanes, strict=True)]
-
-    def step(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        outputs = run(*leaves)
-        losses = [total([output[lane] for output in outputs]) for lane in range(3)]
-        return [*outputs, *torch.autograd.grad(losses, leaves)]
-
-    _, got = eager_and_replayed(stacked, step)
-    for lane in range(3):
-        for one, other in zip(got, with_gradients(op, lanes[lane], backend="triton"), strict=True):
-            error = (one[lane].double() - other.double()).abs().max() / other.double().abs().max()
-            assert error.item() <= TOLERANCES["bf16"] / 10
+    check_compiled_lanes(op, lanes, "triton", TOLERANCES["bf16"] / 10)
 
 
 def test_more_sequences_than_one_grid_axis_counts() -> None:

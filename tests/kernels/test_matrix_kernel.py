@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.kernels.matrix import OPS, Op, compare, launch, poisoned, total, with_gradients
+from tests.kernels.checks import check_lanes, check_traced_whole, check_unused_outputs
+from tests.kernels.matrix import OPS, Op, compare, launch, poisoned
 from tests.kernels.offline import MAXIMUM_SHARED, reports_of
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=str)
@@ -44,60 +45,24 @@ def test_numbers_in_bfloat16_beside_float32_gates(op: Op) -> None:
 @interpreted
 @each_kernel
 def test_lanes_are_lone_runs(op: Op) -> None:
-    """Two lanes under vmap, the first input and the state shared by both: outputs and every gradient."""
-    lanes = [op.inputs(1, 3, 1, 4, 3, dtype=torch.float32) for _ in range(2)]
-    shared = {0, len(lanes[0]) - 1}
-    leaves = [
-        (tensors[0] if place in shared else torch.stack(tensors)).detach().requires_grad_()
-        for place, tensors in enumerate(zip(*lanes, strict=True))
-    ]
-    places = tuple(None if place in shared else 0 for place in range(len(leaves)))
-    outputs = torch.func.vmap(lambda *inputs: op.run(*inputs, backend="triton"), in_dims=places)(*leaves)
-    gradients = torch.autograd.grad(
-        [total([output[lane] for output in outputs]) for lane in range(2)], leaves
-    )
-    lone = [
-        with_gradients(
-            op, [leaf if n in shared else leaf[lane] for n, leaf in enumerate(leaves)], backend="triton"
-        )
-        for lane in range(2)
-    ]
-    for place, (got, *wanted) in enumerate(zip([*outputs, *gradients], *lone, strict=True)):
-        both = sum(wanted) if place - 2 in shared else torch.stack(wanted)
-        torch.testing.assert_close(got, both, rtol=1e-6, atol=1e-6)
+    check_lanes(op, "triton")
 
 
 @interpreted
 @each_kernel
 def test_a_graph_of_fake_tensors_has_the_shapes(op: Op) -> None:
-    """As torch.compile traces it, without a break, with a state and without one."""
+    """With a state and without one."""
     inputs = op.inputs(1, 2, 1, 4, 3, dtype=torch.float32)
     for count in (len(inputs), len(inputs) - 1):
-        compiled = torch.compile(
-            lambda *tensors: op.run(*tensors, backend="triton"), backend="aot_eager", fullgraph=True
-        )
-        leaves = [tensor.detach().requires_grad_() for tensor in inputs[:count]]
-        outputs = compiled(*leaves)
-        got = [*outputs, *torch.autograd.grad(total(outputs), leaves)]
-        for one, other in zip(got, with_gradients(op, inputs[:count], backend="triton"), strict=True):
-            torch.testing.assert_close(one.detach(), other)
+        check_traced_whole(op, inputs[:count], "triton")
 
 
 @interpreted
 @each_kernel
 def test_one_of_two_outputs_may_go_unused(op: Op) -> None:
-    """Gradients through the output alone and through the last state alone, and values without gradients."""
+    """And values without gradients are the same."""
     inputs = op.inputs(1, 3, 1, 4, 3, dtype=torch.float32)
-    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-    for place in range(2):
-        got = torch.autograd.grad(op.run(*leaves, backend="triton")[place].sum(), leaves)
-        wanted = torch.autograd.grad(
-            op.run(*leaves, backend="reference")[place].sum(),
-            leaves,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    check_unused_outputs(op, inputs, "triton")
     with torch.no_grad(), poisoned():
         got = op.run(*inputs, backend="triton")
     torch.testing.assert_close(got, op.run(*inputs, backend="reference"), rtol=1e-4, atol=1e-4)

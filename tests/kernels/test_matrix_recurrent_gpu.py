@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.kernels.matrix import OPS, compare, total, with_gradients
+from tests.kernels.checks import check_compiled_lanes, with_gradients
+from tests.kernels.matrix import OPS, compare
 
 pytestmark = pytest.mark.gpu
 
@@ -54,31 +55,9 @@ def test_gradients_are_the_same_to_the_last_bit(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["delta_product_2", "delta_rule", "ssd_one_group"])
 def test_compiled_lanes_in_a_graph_are_lone_runs(name: str) -> None:
-    """Three lanes under vmap and torch.compile, forward and backward captured in a CUDA graph and replayed."""
     op = OPS[name]
     lanes = [op.inputs(2, 70, 2, 16, 32, dtype=torch.float32, device="cuda") for _ in range(3)]
-    leaves = [torch.stack(tensors).requires_grad_() for tensors in zip(*lanes, strict=True)]
-    run = torch.compile(torch.func.vmap(lambda *inputs: op.run(*inputs, backend="recurrent")), fullgraph=True)
-
-    def step() -> list[torch.Tensor]:
-        outputs = run(*leaves)
-        losses = [total([output[lane] for output in outputs]) for lane in range(3)]
-        return [*outputs, *torch.autograd.grad(losses, leaves)]
-
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        got = step()
-    graph.replay()
-    torch.cuda.synchronize()
-    for lane in range(3):
-        for one, other in zip(got, with_gradients(op, lanes[lane], backend="recurrent"), strict=True):
-            error = (one[lane].double() - other.double()).abs().max() / other.double().abs().max()
-            assert error.item() <= 1e-6
+    check_compiled_lanes(op, lanes, "recurrent", 1e-6)
 
 
 def test_more_sequences_than_one_grid_axis_counts() -> None:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.checks import total
 from tests.kernels.graphs import eager_and_replayed
-from tests.kernels.recurrent import OPS, TOLERANCES, Op, compare, total
+from tests.kernels.recurrent import OPS, TOLERANCES, Op, compare
 
 pytestmark = pytest.mark.gpu
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=str)

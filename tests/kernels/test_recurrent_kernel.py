@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.kernels.checks import check_lanes, check_traced_whole
 from tests.kernels.offline import MAXIMUM_SHARED, reports_of
-from tests.kernels.recurrent import OPS, Op, compare, launch, poisoned, total, with_gradients
+from tests.kernels.recurrent import OPS, Op, compare, launch, poisoned
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=str)
 interpreted = pytest.mark.skipif(
@@ -45,42 +46,13 @@ def test_numbers_in_bfloat16_beside_float32_gates(op: Op) -> None:
 @interpreted
 @each_op
 def test_lanes_are_lone_runs(op: Op) -> None:
-    """Two lanes under vmap, the first input and the state shared by both: outputs and every gradient."""
-    lanes = [op.inputs(1, 3, 1, 4, 3, dtype=torch.float32) for _ in range(2)]
-    shared = {0, len(lanes[0]) - 1}
-    leaves = [
-        (tensors[0] if place in shared else torch.stack(tensors)).detach().requires_grad_()
-        for place, tensors in enumerate(zip(*lanes, strict=True))
-    ]
-    places = tuple(None if place in shared else 0 for place in range(len(leaves)))
-    outputs = torch.func.vmap(lambda *inputs: op.run(*inputs, backend="triton"), in_dims=places)(*leaves)
-    losses = [total([output[lane] for output in outputs]) for lane in range(2)]
-    gradients = torch.autograd.grad(losses, leaves)
-    lone = [
-        with_gradients(
-            op, [leaf if n in shared else leaf[lane] for n, leaf in enumerate(leaves)], backend="triton"
-        )
-        for lane in range(2)
-    ]
-    for place, (got, *wanted) in enumerate(zip([*outputs, *gradients], *lone, strict=True)):
-        both = sum(wanted) if place - 2 in shared else torch.stack(wanted)
-        torch.testing.assert_close(got, both, rtol=1e-6, atol=1e-6)
+    check_lanes(op, "triton")
 
 
 @interpreted
 @pytest.mark.parametrize("name", ["gru", "m2rnn"])
 def test_torch_compile_traces_it_whole(name: str) -> None:
-    """Shapes of fake tensors, no break in the graph, and the same numbers."""
-    op = OPS[name]
-    inputs = op.inputs(1, 2, 1, 4, 3, dtype=torch.float32)
-    compiled = torch.compile(
-        lambda *tensors: op.run(*tensors, backend="triton"), backend="aot_eager", fullgraph=True
-    )
-    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-    outputs = compiled(*leaves)
-    got = [*outputs, *torch.autograd.grad(total(outputs), leaves)]
-    for one, other in zip(got, with_gradients(op, inputs, backend="triton"), strict=True):
-        torch.testing.assert_close(one.detach(), other)
+    check_traced_whole(OPS[name], OPS[name].inputs(1, 2, 1, 4, 3, dtype=torch.float32), "triton")
 
 
 def test_widths_beyond_a_kernel_are_refused_with_a_sentence() -> None:
