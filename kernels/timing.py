@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from statelab.kernels.capture import recording
+
 REPEATS = 7
 """Timed calls on a CPU."""
 SECONDS, FEWEST, MOST = 0.15, 3, 50
@@ -101,7 +103,7 @@ def _captured(call: Callable[[], Any]) -> torch.cuda.CUDAGraph | None:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with recording(graph):
             call()
     except Exception:  # What a captured call may not do, libraries report in errors of many kinds.
         torch.cuda.synchronize()

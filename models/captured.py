@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from statelab.kernels.capture import recording
 from statelab.models.step import StepFunction, Tensors
 
 MAX_GRAPHS = 128
@@ -45,7 +46,7 @@ class Graphs:
         """Record `step` for batches of `shape`, without executing it: it must have run before, outside."""
         inputs_RBT, targets_RBT = self._buffers(shape)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with recording(graph, self._pool):
             losses_R = step(self._tensors, inputs_RBT, targets_RBT)
         self._graphs[shape] = graph, inputs_RBT, targets_RBT, losses_R
 

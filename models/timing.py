@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from statelab.kernels.capture import recording
 from statelab.models.benchmark import clock
 from statelab.models.population import is_out_of_memory
 
@@ -77,7 +78,7 @@ def captured(work: Callable[[], object], device: torch.device) -> Replay:
     graph = torch.cuda.CUDAGraph()
     try:
         torch.cuda.synchronize(device)
-        with torch.cuda.graph(graph):
+        with recording(graph):
             work()
     except Exception as error:
         if is_out_of_memory(error):
