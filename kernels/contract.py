@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -98,3 +99,13 @@ def narrow_limit(keys: int, values: int) -> str | None:
 def widen(tensor: Tensor) -> Tensor:
     """The tensor in float32 or wider: a state is never kept in 16 bits."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def autocast(device: torch.device, *, enabled: bool) -> AbstractContextManager[Any]:
+    """Torch's autocast to bfloat16, on or off within the block.
+
+    Tensors of shapes alone, on the device `meta`, are never cast: torch has no autocast for them.
+    """
+    if device.type == "meta" and not enabled:
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)

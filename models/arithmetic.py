@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from statelab.kernels.contract import autocast
 from statelab.models.settings import Arithmetic
 
 
@@ -31,7 +32,7 @@ def arithmetic_of(arithmetic: Arithmetic, device: torch.device) -> Iterator[None
     float32: IEEE products. tf32: 10-bit mantissa operands, float32 sums. bf16: torch's autocast rules. float64:
     the weights' own type.
     """
-    with products_of(arithmetic), torch.autocast(device.type, torch.bfloat16, enabled=arithmetic == "bf16"):
+    with products_of(arithmetic), autocast(device, enabled=arithmetic == "bf16"):
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -136,25 +137,39 @@ def worker(
 def check(
     spec: SpecArgument,
     sizes: Annotated[
-        bool, typer.Option("--sizes", help="Tell parameters, state and memory too (loads torch).")
-    ] = False,
+        bool, typer.Option(help="Tell parameters, state and memory too, some seconds after the rest.")
+    ] = True,
     timed: Annotated[
         bool, typer.Option("--time", help="Tell hours too, by a few timed steps of each cell.")
     ] = False,
     device: DeviceOption = "auto",
     max_lanes: LanesOption = 64,
+    sizes_alone: Annotated[bool, typer.Option("--sizes-alone", hidden=True)] = False,
 ) -> None:
     """Read a spec and say what it would run, or everything that is wrong with it."""
     study = _read(spec)
+    if sizes_alone:
+        from statelab.sweeps.launch import sizes_of
+
+        for line in sizes_of(study, device, max_lanes, timed=timed):
+            typer.echo(line)
+        return
     from statelab.sweeps.overview import describe
 
     typer.echo(describe(study))
     if sizes or timed:
-        from statelab.sweeps.launch import sizes_of
+        _tell_sizes(spec, device, max_lanes, timed)
 
-        typer.echo(sizes_of(study, device, max_lanes, timed=timed))
-    else:
-        typer.echo("parameters, state and memory: --sizes; hours, by a few timed steps: --time")
+
+def _tell_sizes(spec: Path, device: str, max_lanes: int, timed: bool) -> None:
+    """By a process of its own, so that what is wrong with a spec is told without waiting for torch."""
+    words = ["check", str(spec), "--sizes-alone", "--device", device, "--max-lanes", str(max_lanes)]
+    sys.stdout.flush()
+    told = subprocess.run(
+        [sys.executable, "-m", "statelab.sweeps.cli", *words, *(["--time"] if timed else [])], check=False
+    )
+    if told.returncode:
+        raise typer.Exit(told.returncode)
 
 
 for look in (status, collect, report, dashboard):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,12 +203,15 @@ def _share(max_lanes: int, lanes: int, workers: int, device: torch.device) -> in
     return min(max_lanes, max(1, -(-lanes // workers))) if device.type == "cuda" else max_lanes
 
 
-def sizes_of(spec: Spec, device: str, max_lanes: int, *, timed: bool) -> str:
-    """Parameters and state of each cell and, by a few timed steps, the time it takes. Raises UserError."""
-    from statelab.sweeps.sizes import sizes_table
+def sizes_of(spec: Spec, device: str, max_lanes: int, *, timed: bool) -> Iterator[str]:
+    """Lines of parameters, state and memory of each cell and, by a few timed steps, of the time it takes.
+
+    Raises UserError.
+    """
+    from statelab.sweeps.sizes import size_lines
 
     cells, chosen = _prepare(spec, device)
-    return sizes_table(cells, max_lanes, chosen, timed)
+    yield from size_lines(cells, max_lanes, chosen, timed)
 
 
 def try_models(cells: tuple[Cell, ...]) -> None:

@@ -29,9 +29,10 @@ class Pace:
     evaluation: float
 
 
-def sizes_table(cells: tuple[Cell, ...], max_lanes: int, device: torch.device, timed: bool) -> str:
-    """A line for each cell; with `timed`, a few steps of each are made and its hours on one worker told."""
-    lines, whole = [], 0.0
+def size_lines(cells: tuple[Cell, ...], max_lanes: int, device: torch.device, timed: bool) -> Iterator[str]:
+    """A line for each cell, as it is found; with `timed`, a few steps of each are made and its hours on one worker
+    told."""
+    whole = 0.0
     for cell in cells:
         with torch.random.fork_rng(devices=[]):
             model = Backbone(cell.model, cell.task.vocab_size)
@@ -48,12 +49,9 @@ def sizes_table(cells: tuple[Cell, ...], max_lanes: int, device: torch.device, t
             seconds = predicted_seconds(cell, pace_of(cell, lanes, device))
             whole += seconds
             parts.append(f"about {duration(seconds)}")
-        lines.append(f"  {cell.label}: {', '.join(parts)}")
+        yield f"  {cell.label}: {', '.join(parts)}"
     if timed:
-        lines.append(
-            f"about {duration(whole)} in all on one worker ({device}), by {TIMED_STEPS} timed steps of each"
-        )
-    return "\n".join(lines)
+        yield f"about {duration(whole)} in all on one worker ({device}), by {TIMED_STEPS} timed steps of each"
 
 
 def pace_of(cell: Cell, lanes: int, device: torch.device) -> Pace:

@@ -5,11 +5,10 @@ Legend: B rows, T time, H heads, K head width.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from statelab.kernels.clip import ClipAt, check_clip
-from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
+from statelab.kernels.contract import Backend, autocast, check_shapes, choose_backend, widen
 from statelab.kernels.gru.reference import reference
 from statelab.kernels.precision import Precision, choose_precision
 
@@ -68,7 +67,7 @@ def gru(
     wide = (widen(x_BTHK), widen(reset_BTHK), widen(forget_BTHK))
     wide_weights = (widen(weight_HKK), widen(reset_weight_HKK), widen(forget_weight_HKK))
     # Autocast would make products of 16 bits, and of them the state.
-    with torch.autocast(x_BTHK.device.type, enabled=False):
+    with autocast(x_BTHK.device, enabled=False):
         y_BTHK, state_BHK = reference(*wide, *wide_weights, widen(state_BHK), gradient_clip, clip_at)
     # Contiguous, or a projection behind it would copy a lane's weights for each row under vmap.
     return y_BTHK.to(x_BTHK.dtype).contiguous(), state_BHK

@@ -6,11 +6,10 @@ width, V value width.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from statelab.kernels.clip import ClipAt, check_clip
-from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
+from statelab.kernels.contract import Backend, autocast, check_shapes, choose_backend, widen
 from statelab.kernels.m2rnn.reference import reference
 from statelab.kernels.precision import Precision, choose_precision
 
@@ -66,7 +65,7 @@ def m2rnn(
         inputs = (q_BTGK, k_BTGK, v_BTHV, forget_BTH, weight_HVV, widen(state_BHKV))
         return recurrent(*inputs, gradient_clip, clip_at, products)
     # Autocast would make products of 16 bits, and of them the state.
-    with torch.autocast(v_BTHV.device.type, enabled=False):
+    with autocast(v_BTHV.device, enabled=False):
         y_BTHV, state_BHKV = reference(
             widen(q_BTGK),
             widen(k_BTGK),

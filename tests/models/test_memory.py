@@ -53,6 +53,16 @@ def test_a_step_takes_what_was_told(name: str) -> None:
     assert taken(learner) == pytest.approx(3 * told(learner).step, rel=0.15)
 
 
+@pytest.mark.parametrize("name", sorted(set(LAYERS) - {"attention"}))
+def test_shapes_alone_take_what_fake_tensors_do(name: str) -> None:
+    learner = learner_of(name, 1)
+    for trains in (True, False):
+        of_meta, of_fakes = (
+            _peak(learner, torch.device(kind), (1, 4, 26), trains=trains) for kind in ("meta", "cpu")
+        )
+        assert of_meta == of_fakes
+
+
 def test_a_long_sequence_is_told_from_shorter_ones() -> None:
     learner = learner_of("attention", 1)
     long = 4 * MEASURED[-1]

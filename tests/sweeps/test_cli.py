@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -82,6 +83,21 @@ def test_check_says_what_would_run(spec: Path) -> None:
     done = statelab("check", spec, cwd=spec.parent)
     assert done.returncode == 0
     assert "2 cells, 12 lanes" in done.stdout
+    # Behind what a spec says, what is known once its models are built.
+    assert re.search(
+        r"parity × GRU: [0-9,]+ parameters, state [0-9]+, 6 lanes at once, about .* of memory", done.stdout
+    )
+    quick = statelab("check", spec, "--no-sizes", cwd=spec.parent)
+    assert done.stdout.startswith(quick.stdout)
+    assert "parameters" not in quick.stdout
+
+
+def test_check_tells_of_a_layer_that_cannot_be_built(spec: Path) -> None:
+    spec.write_text(SMALL.replace('[{ mixer = "gru", conv = 0 }]', '["torch.nn:Linear"]'))
+    done = statelab("check", spec, cwd=spec.parent)
+    assert done.returncode == 2
+    assert "its options" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_run_status_report(spec: Path) -> None:
