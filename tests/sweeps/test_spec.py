@@ -59,6 +59,11 @@ def test_an_id_is_of_the_science_alone() -> None:
     assert len(ids(models__0__width=16) & before) == 6
 
 
+@pytest.mark.parametrize("path", sorted(demo_spec_path().parent.glob("*.toml")), ids=lambda path: path.stem)
+def test_what_ships_is_right(path: Path) -> None:
+    assert cells_of(read_spec(path))
+
+
 def test_the_demos_spec_is_right() -> None:
     assert read_spec(demo_spec_path()).name == "demo"
 
