@@ -30,7 +30,7 @@ def causal_conv(
     float32 or wider.
 
     `activation`: a is nothing or SiLU. `state` holds the J − 1 inputs before these, `[B, J − 1, C]`; None is
-    zeros. `triton` is one kernel each way, of up to 8 taps, with its sums in float32. Raises ValueError for shapes
+    zeros. `triton` has kernels of up to 8 taps, with their sums in float32. Raises ValueError for shapes
     that do not fit together and an unknown activation.
     """
     sizes = check_shapes("causal_conv", x=(x_BTC, "B T C"), weight=(weight_JC, "J C"), bias=(bias_C, "C"))
@@ -45,12 +45,11 @@ def causal_conv(
     limit = None if sizes["J"] <= 8 else f"takes up to 8 taps, got {sizes['J']}"
     tensors = (x_BTC, weight_JC, bias_C, state_BPC)
     has = ("reference", "shifted", "triton")
-    chosen = choose_backend("causal_conv", backend, has, *tensors, limit=limit, proven=False)
+    chosen = choose_backend("causal_conv", backend, has, *tensors, limit=limit)
     if chosen == "triton":
         from statelab.kernels.causal_conv.sliding import sliding
 
-        y_BTC = sliding(x_BTC, weight_JC, bias_C, state_BPC if before else None, activation == "silu")
-        return y_BTC, _last(x_BTC, state_BPC, before)
+        return sliding(x_BTC, weight_JC, bias_C, state_BPC if before else None, activation == "silu")
     run = reference if chosen == "reference" else shifted
     if state_BPC is None:
         state_BPC = x_BTC.new_zeros(sizes["B"], before, sizes["C"])
@@ -59,14 +58,3 @@ def causal_conv(
     if activation == "silu":
         y_BTC = torch.nn.functional.silu(y_BTC)
     return y_BTC.to(x_BTC.dtype), widen(past_BSC[:, sizes["T"] :])
-
-
-def _last(x_BTC: Tensor, state_BPC: Tensor | None, before: int) -> Tensor:
-    """The last inputs, without a copy of all of them."""
-    B, T, C = x_BTC.shape
-    tail_BTC = x_BTC[:, max(0, T - before) :]
-    if before <= T:
-        return widen(tail_BTC)
-    if state_BPC is None:
-        state_BPC = x_BTC.new_zeros(B, before, C)
-    return widen(torch.cat((state_BPC[:, T:].to(x_BTC.dtype), tail_BTC), dim=1))

@@ -69,9 +69,10 @@ def compare(setting: Setting, tensors: Sequence[Tensor], tolerance: float) -> No
         assert one.dtype == given.dtype
 
 
-def launch(setting: Setting) -> None:
-    """Both kernels, launched once; see `tests.kernels.offline`."""
+def launch(setting: Setting, places: Sequence[int] = (0, 1)) -> None:
+    """The kernels, launched once, for gradients of the outputs at these places; see `tests.kernels.offline`."""
     tensors = [tensor.requires_grad_() for tensor in setting.draw()]
     with patch("statelab.kernels.contract.refusal", lambda tensors: None):
-        y, last = setting.run(tensors, "triton")
-    torch.autograd.backward((y, last), [torch.ones_like(y), torch.ones_like(last)])
+        both = setting.run(tensors, "triton")
+    outputs = [both[place] for place in places]
+    torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])

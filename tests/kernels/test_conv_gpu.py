@@ -29,11 +29,21 @@ def _seed() -> None:
         Setting(B=2, T=65, C=130, J=8, silu=False),
         Setting(B=2, T=65, C=1, J=2, bias=False, state=False),
         Setting(B=4000, T=5, C=3),
+        Setting(B=64, T=1024, C=256, bias=False, state=False, dtype=HALF),
+        Setting(B=7, T=300, C=256, J=8, dtype=HALF),
+        Setting(B=3, T=1, C=64, J=1, state=False),
     ],
     ids=str,
 )
 def test_a_configuration(setting: Setting) -> None:
     compare(setting, setting.draw("cuda"), 1e-2 if setting.dtype == HALF else 3e-6)
+
+
+def test_a_slice_whose_vectors_are_not_aligned() -> None:
+    setting = Setting(B=2, T=70, C=64, dtype=HALF)
+    x, *rest = setting.draw("cuda")
+    wide = torch.cat((x, x, x), dim=-1)
+    compare(setting, [wide[..., 1:65], *rest], 1e-2)
 
 
 SETTING = Setting(B=4, T=33, C=48)

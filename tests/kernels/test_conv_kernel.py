@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from statelab.kernels.causal_conv.sliding import BACKWARD, FORWARD, plan
 from tests.kernels.checks import total
 from tests.kernels.conv import Setting, compare, launch, with_gradients
 from tests.kernels.offline import MAXIMUM_SHARED, reports_of
@@ -27,11 +28,13 @@ def _seed() -> None:
         Setting(),
         Setting(T=2),
         Setting(T=1, silu=False),
-        Setting(B=1, T=70, C=67, J=3, bias=False, state=False),
+        Setting(B=1, T=35, C=35, J=3, bias=False, state=False),
         Setting(B=1, T=67, C=3, J=8),
         Setting(J=1, state=False),
         Setting(T=3, bias=False),
+        Setting(T=8, C=3),
         Setting(T=2, state=False, silu=False),
+        Setting(B=1, T=37, C=64, state=False),
     ],
     ids=str,
 )
@@ -43,6 +46,38 @@ def test_numbers_in_float32(setting: Setting) -> None:
 def test_numbers_of_bfloat16_inputs_beside_float32_weights() -> None:
     setting = Setting(dtype=HALF)
     compare(setting, setting.draw(), 8e-3)
+
+
+@interpreted
+@pytest.mark.parametrize("place", [0, 1], ids=["output", "last inputs"])
+def test_gradients_through_one_output_alone(place: int) -> None:
+    setting = Setting(T=6)
+    leaves = [tensor.double().requires_grad_() for tensor in setting.draw()]
+    narrow = [leaf.detach().float().requires_grad_() for leaf in leaves]
+    wanted = torch.autograd.grad(
+        total(setting.run(leaves, "reference")[place : place + 1]),
+        leaves,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    got = torch.autograd.grad(total(setting.run(narrow, "triton")[place : place + 1]), narrow)
+    for one, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("held", [1, 2, 4])
+@pytest.mark.parametrize("channels", [1, 5, 32, 47, 64, 96, 160, 188, 256])
+def test_a_plan_covers_time_and_wastes_few_channels(channels: int, held: int) -> None:
+    for rows, steps in ((1, 1), (3, 1000), (64, 1027), (5000, 300)):
+        x = torch.empty(rows, steps, channels, dtype=HALF, device="meta")
+        stretch, tile = plan(x, steps, 4, held, 8, 3000)
+        assert stretch % 8 == 0
+        assert stretch - 8 < 256
+        # Rounding up may not leave a stretch without steps.
+        assert (-(-steps // stretch) - 1) * stretch < steps
+        assert tile["W"] * tile["N"] in (32, 64, 128)
+        padded = -(-channels // tile["W"]) * tile["W"]
+        assert padded == (-(-channels // 32) * 32 if channels > 32 else 1 << (channels - 1).bit_length())
 
 
 @interpreted
@@ -97,21 +132,28 @@ def test_torch_compile_traces_it_whole() -> None:
 
 
 def launch_usual() -> None:
-    launch(Setting(T=130, C=192, dtype=HALF, state=False))
-    launch(Setting(T=130, C=188))
+    launch(Setting(B=64, T=1024, C=256, bias=False, state=False, dtype=HALF), places=[0])
+    launch(Setting(B=8, T=130, C=64, state=False), places=[0])
 
 
 def launch_others() -> None:
-    for taps in (2, 3):
+    for taps in (2, 8):
         launch(Setting(T=66, C=64, J=taps, dtype=HALF))
+    launch(Setting(T=130, C=256))
+    launch(Setting(T=130, C=188))
     launch(Setting(T=3, C=4))
     launch(Setting(T=66, C=300, bias=False, state=False, silu=False))
 
 
-def test_usual_sizes_compile_for_hopper_without_spills() -> None:
+def test_usual_sizes_compile_for_hopper_to_many_warps() -> None:
+    """No spills, no exchange between threads, and as many warps at once as `plan` counts on."""
     reports = reports_of("tests.kernels.test_conv_kernel:launch_usual")
-    assert len(reports) == 4
-    assert [report for report in reports if report["stack"] or report["shared"] > MAXIMUM_SHARED] == []
+    walks = [report for report in reports if report["name"] != "sum_kernel"]
+    assert [len(walks), len(reports)] == [4, 6]
+    assert [report for report in walks if report["stack"] or report["shared"]] == []
+    for report in walks:
+        warps = (BACKWARD if report["name"] == "backward_kernel" else FORWARD)[2]
+        assert report["registers"] * 32 * warps / 132 <= 2**16, report
 
 
 @pytest.mark.slow
