@@ -43,7 +43,7 @@ def sigmoid(x):  # type: ignore[no-untyped-def]
 @triton.jit
 def clamp(x, bound):  # type: ignore[no-untyped-def]
     """x between -bound and bound; unlike a minimum of two numbers it lets a NaN through."""
-    return tl.where(x > bound, bound, tl.where(x < -bound, -bound, x))
+    return tl.clamp(x, -bound, bound, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit

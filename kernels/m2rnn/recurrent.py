@@ -2,9 +2,8 @@
 
 Legend: B rows, T time, H heads, G groups of heads, K key width, V value width, L lanes (rows of a lane share weights),
 J tiles of keys, C states kept by the forward. Every 16th state is kept; the backward computes those between again,
-16 at a time, in memory that a program uses over and over. Tiles hold 2,048 state values at most, so that W and its
-gradient have room beside them; wider keys are more programs, whose shares of y and of the gradients of v, f and W
-are then summed in a fixed order.
+16 at a time, in memory that a program uses over and over. Wider keys are more programs, whose shares of y and of the
+gradients of v and W are then summed in a fixed order.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from torch import Tensor
 
 from statelab.kernels.clip import ClipAt
 from statelab.kernels.lanes import lift, rows_last_contiguous
-from statelab.kernels.m2rnn.steps import backward_kernel, forward_kernel
+from statelab.kernels.m2rnn.steps import forward_kernel
+from statelab.kernels.m2rnn.steps_backward import backward_kernel
 
 EVERY = 16
 """Steps between two states that are kept."""
@@ -41,12 +41,16 @@ def recurrent(
 
 
 def tiles_of(keys: int, values: int) -> tuple[int, int, int]:
-    """Keys and values of a tile, and its warps: eight state values a thread, for a short step.
+    """Keys and values of a tile, and its warps.
 
-    No more than 32 keys, or Triton takes Hopper's products of four warps, whose setup is longer than a step.
+    64 keys are what four of Hopper's warps multiply as one by a W in shared memory, each keeping its own keys: no
+    value of the state passes from warp to warp. That costs a set-up, so that narrow values take 32 keys, in tiles of
+    eight values a thread.
     """
-    block_v = max(16, triton.next_power_of_2(values))
-    block_k = min(max(16, triton.next_power_of_2(keys)), 32, 2048 // block_v)
+    block_k, block_v = (max(16, triton.next_power_of_2(width)) for width in (keys, values))
+    if block_k >= 64 and block_v >= 32:
+        return 64, block_v, max(4, block_v // 16)
+    block_k = min(block_k, 32, 2048 // block_v)
     return block_k, block_v, max(1, block_k * block_v // 256)
 
 
@@ -72,9 +76,9 @@ def _forward(
     inputs, strides = _strided(q_BTGK, k_BTGK, v_BTHV, forget_BTH)
     forward_kernel[B, H, tiles](
         *inputs, weight_LHVV.contiguous(), state_BHKV.contiguous(), shares, last_BHKV, kept_BCHKV,
-        T, H, K, V, B // weight_LHVV.shape[0], H // q_BTGK.shape[2], kept_BCHKV.shape[1], *strides,
-        HAS_F=forget_BTH is not None, EVERY=EVERY, BLOCK_K=block_k, BLOCK_V=block_v, PRECISION=precision,
-        num_warps=warps,
+        T, H, B // weight_LHVV.shape[0], H // q_BTGK.shape[2], kept_BCHKV.shape[1], *strides,
+        K=K, V=V, HAS_F=forget_BTH is not None, EVERY=EVERY, TILES=tiles, BLOCK_K=block_k, BLOCK_V=block_v,
+        PRECISION=precision, num_warps=warps,
     )  # fmt: skip
     return y_BTHV if tiles == 1 else shares.sum(3).to(v_BTHV.dtype), last_BHKV, kept_BCHKV
 
@@ -135,28 +139,31 @@ def _backward(
 
     dq_BTHK, dk_BTHK = (shares((B, T, H, K), G == H, like) for like in (q_BTGK, k_BTGK))
     dv_BTHJV = shares((B, T, H, tiles, V), tiles == 1, v_BTHV)
-    df_BTHJ = shares(
-        (B, T if has_f else 0, H, tiles), tiles == 1, v_BTHV if forget_BTH is None else forget_BTH
-    )
+    df_BTHK = shares((B, T if has_f else 0, H, K), False, v_BTHV)
     dw_BHJVV = shares((B, H, tiles, V, V), False, weight_LHVV)
     dstate_BHKV = torch.empty_like(dlast_BHKV, memory_format=torch.contiguous_format)
-    room = shares((B, H, tiles, EVERY, block_k, block_v), False, v_BTHV)
+    room = v_BTHV.new_empty(
+        (B, H, tiles, 2, EVERY, block_k, block_v),
+        dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+    )
+    # Rows of a product over steps: as many as fit into shared memory several times, and their splits into registers.
+    line = block_v * room.element_size()
+    rows = min(128 if precision == "bf16" and warps >= 4 else 64, 16384 // line)
     inputs, strides = _strided(q_BTGK, k_BTGK, v_BTHV, forget_BTH)
     dy_BTHV = rows_last_contiguous(dy_BTHV)
-    held = V <= 64 or precision in ("bf16", "tf32")
     backward_kernel[B, H, tiles](
         dy_BTHV, dlast_BHKV.contiguous(), kept_BCHKV.contiguous(), room, *inputs, weight_LHVV.contiguous(),
-        dq_BTHK, dk_BTHK, dv_BTHJV, df_BTHJ, dw_BHJVV, dstate_BHKV,
-        T, H, K, V, B // lanes, H // G, kept_BCHKV.shape[1], bound, *dy_BTHV.stride()[:3], *strides,
-        HAS_F=has_f, EVERY=EVERY, BLOCK_K=block_k, BLOCK_V=block_v, PRECISION=precision, CLIP=clip, HELD=held,
-        STAGES=3 if held else 1, num_warps=warps,
+        dq_BTHK, dk_BTHK, dv_BTHJV, df_BTHK, dw_BHJVV, dstate_BHKV,
+        T, H, B // lanes, H // G, kept_BCHKV.shape[1], bound, *dy_BTHV.stride()[:3], *strides,
+        K=K, V=V, HAS_F=has_f, EVERY=EVERY, TILES=tiles, BLOCK_K=block_k, BLOCK_V=block_v, ROWS=rows,
+        PRECISION=precision, CLIP=clip, STAGES=3 if line <= 256 else 2, num_warps=warps,
     )  # fmt: skip
     dq_BTGK, dk_BTGK = (
         whole if G == H else whole.unflatten(2, (G, -1)).sum(3).to(like.dtype)
         for whole, like in ((dq_BTHK, q_BTGK), (dk_BTHK, k_BTGK))
     )
     dv_BTHV = dv_BTHJV.squeeze(3) if tiles == 1 else dv_BTHJV.sum(3).to(v_BTHV.dtype)
-    df_BTH = df_BTHJ.squeeze(3) if tiles == 1 or forget_BTH is None else df_BTHJ.sum(3).to(forget_BTH.dtype)
+    df_BTH = df_BTHK.sum(3).to(v_BTHV.dtype if forget_BTH is None else forget_BTH.dtype)
     dw_LHVV = dw_BHJVV.unflatten(0, (lanes, -1)).sum((1, 3)).to(weight_LHVV.dtype)
     return dq_BTGK, dk_BTGK, dv_BTHV, df_BTH, dw_LHVV, dstate_BHKV
 

@@ -30,6 +30,8 @@ CONFIGURATIONS = [
     ("m2rnn", 32, 32, FLOAT, "tf32", 63),
     ("m2rnn", 47, 48, HALF, "bf16", 130),
     ("m2rnn", 64, 64, FLOAT, "bf16x3", 63),
+    ("m2rnn", 64, 64, HALF, "bf16", 257),
+    ("m2rnn", 70, 33, FLOAT, "bf16x6", 51),
     ("m2rnn_ungated", 64, 16, HALF, "bf16", 130),
 ]
 RARE = [
@@ -43,7 +45,13 @@ RARE = [
     ("gru", 128, 0, HALF, "bf16", 63),
     ("m2rnn", 9, 7, FLOAT, "ieee", 63),
     ("m2rnn", 64, 64, FLOAT, "bf16x6", 63),
-    ("m2rnn", 64, 64, HALF, "bf16", 130),
+    ("m2rnn", 64, 64, FLOAT, "tf32", 63),
+    ("m2rnn", 64, 64, FLOAT, "ieee", 33),
+    ("m2rnn", 64, 32, HALF, "bf16", 130),
+    ("m2rnn", 128, 64, HALF, "bf16", 130),
+    ("m2rnn", 32, 64, HALF, "bf16", 130),
+    ("m2rnn", 16, 128, HALF, "bf16", 63),
+    ("m2rnn_ungated", 64, 64, HALF, "bf16", 130),
     ("m2rnn", 128, 128, FLOAT, "bf16x6", 33),
     ("m2rnn", 128, 128, HALF, "bf16", 33),
     ("m2rnn", 128, 128, FLOAT, "tf32", 33),
@@ -91,9 +99,11 @@ def test_gates_and_inputs_at_their_ends(op: Op) -> None:
     compare(op, inputs, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("width", [16, 64])
 @each_op
-def test_gradients_are_the_same_bits_twice(op: Op) -> None:
-    inputs = [t.requires_grad_() for t in op.inputs(40, 33, 3, 16, 16, dtype=FLOAT, device="cuda")]
+def test_gradients_are_the_same_bits_twice(op: Op, width: int) -> None:
+    """Of more programs than a card holds at once, so that a race would show."""
+    inputs = [t.requires_grad_() for t in op.inputs(140, 33, 3, width, width, dtype=HALF, device="cuda")]
     once, again = (torch.autograd.grad(total(op.run(*inputs)), inputs) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(once, again, strict=True))
 
