@@ -170,6 +170,8 @@ def _iterated(forward: int, both: int) -> Callable[[int], tuple[float, float]]:
 
 
 ORTHOGONAL = Shape(T=768, d=48)
+POPULATION = Shape(B=24 * 64, T=128, H=2, d=32)
+"""24 lanes of 64 rows: many short sequences."""
 WORKS = {
     "mlstm": Work(_mlstm, _first(mlstm), _linear(2), shape=ORTHOGONAL, wide=(3, 4)),
     "orthogonal": Work(
@@ -193,6 +195,10 @@ WORKS = {
     "short_conv": Work(
         _conv, _first(causal_conv, activation="silu"), lambda d: (2 * TAPS * d, 6 * TAPS * d),
         weights=1, plain="shifted", precision=None,
+    ),
+    "mlstm_chunks": Work(_mlstm, _first(mlstm, programs="chunks"), _linear(2), shape=POPULATION, wide=(3, 4)),
+    "mlstm_sequences": Work(
+        _mlstm, _first(mlstm, programs="sequences"), _linear(2), shape=POPULATION, wide=(3, 4)
     ),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
 from statelab.kernels.mlstm.chunk import chunk
-from statelab.kernels.mlstm.options import Options, Read, Write
+from statelab.kernels.mlstm.options import WIDEST_SEQUENCES, Options, Programs, Read, Write
 from statelab.kernels.mlstm.reference import reference
 from statelab.kernels.orthogonal_read import Factor, ReadPrecision, StraightThrough, choose_read_precision
 from statelab.kernels.precision import Precision, choose_precision
@@ -41,6 +41,7 @@ def mlstm(
     backend: Backend = "auto",
     precision: Precision = "auto",
     read_precision: ReadPrecision = "auto",
+    programs: Programs = "auto",
 ) -> tuple[Tensor, State]:
     """Outputs `h [B, T, H, V]`, in the dtype of `v`, and the last state (C, n, m), in float32 or wider.
 
@@ -63,7 +64,9 @@ def mlstm(
 
     Backend "triton" (added writes; K, V up to 128, or 64 for an orthogonal read, but not by the polar factor) makes
     its products in `precision`, see `kernels.precision`, and the iterations of an orthogonal read in
-    `read_precision`, see `kernels.orthogonal_read`; the others compute in the width of their inputs.
+    `read_precision`, see `kernels.orthogonal_read`; the others compute in the width of their inputs. Its `programs` own
+    "chunks" or, at widths up to 64, "sequences": for timing, the numbers are the same but for rounding; "auto" takes
+    sequences where there are many, see `tiles`.
 
     Raises ValueError for shapes that do not fit together and for options that do not exist.
     """
@@ -87,6 +90,7 @@ def mlstm(
         straight_through=straight_through,
         write=write,
         normaliser=normaliser,
+        programs=programs,
     )
     limit = _limit(options, blend, sizes)
     tensors = (q_BTHK, k_BTHK, v_BTHV, input_gate_BTH, forget_gate_BTH, *parts)
@@ -109,7 +113,7 @@ def mlstm(
             )
         from statelab.kernels.mlstm.tiles import tiles
 
-        return tiles(*inputs, normaliser=normaliser, precision=chosen_precision)
+        return tiles(*inputs, normaliser=normaliser, precision=chosen_precision, programs=programs)
     run = reference if chosen == "reference" else partial(chunk, fresh=state is None)
     if state is None:
         zeros = [
@@ -138,6 +142,8 @@ def _limit(options: Options, blend: Tensor | None, sizes: dict[str, int]) -> str
         return "iterates, got factor 'polar'"
     if options.read == "plain" and blend is not None:
         return "blends two reads, got a blend with read 'plain'"
+    if options.programs == "sequences" and max(sizes["K"], sizes["V"]) > WIDEST_SEQUENCES:
+        return f"owns sequences of head widths up to {WIDEST_SEQUENCES}, got K {sizes['K']}, V {sizes['V']}"
     widest = WIDEST_ORTHOGONAL if options.read == "orthogonal" else WIDEST
     if max(sizes["K"], sizes["V"]) > widest:
         return f"takes head widths up to {widest}, got K {sizes['K']}, V {sizes['V']}"

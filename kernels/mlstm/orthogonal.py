@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from statelab.kernels.mlstm.maximum import running_maximum
-from statelab.kernels.mlstm.options import Options
+from statelab.kernels.mlstm.options import Options, Programs
 from statelab.kernels.mlstm.tiles import tiles
 from statelab.kernels.orthogonal_read import COEFFICIENTS
 from statelab.kernels.orthogonal_read.scan import orthogonal_scan
@@ -56,11 +56,13 @@ def orthogonal(
         read_precision,
     )
     if blend is not None:
-        plain_BTHV, _ = _plain(inputs, v_BTHV, (C_BHKV, n_BHK, m_BH), precision)
+        plain_BTHV, _ = _plain(inputs, v_BTHV, (C_BHKV, n_BHK, m_BH), precision, options.programs)
         y_BTHV = blend * y_BTHV + (1 - blend) * plain_BTHV.float()
     # n is the memory of values that are all 1, and n·q what is read of it.
     ones_BTH1 = torch.ones_like(v_BTHV[..., :1])
-    nq_BTH1, (_, n_BHK, _) = _plain(inputs, ones_BTH1, (n_BHK.unsqueeze(-1), n_BHK, m_BH), precision)
+    nq_BTH1, (_, n_BHK, _) = _plain(
+        inputs, ones_BTH1, (n_BHK.unsqueeze(-1), n_BHK, m_BH), precision, options.programs
+    )
     if options.normaliser:
         floor_BTH1 = torch.exp(-m_BTH).unsqueeze(-1)
         y_BTHV = y_BTHV / (torch.maximum(nq_BTH1.float().abs(), floor_BTH1) + 1e-6)
@@ -68,7 +70,11 @@ def orthogonal(
 
 
 def _plain(
-    inputs: tuple[Tensor, Tensor, Tensor, Tensor], v_BTHV: Tensor, state: State, precision: str
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    v_BTHV: Tensor,
+    state: State,
+    precision: str,
+    programs: Programs,
 ) -> tuple[Tensor, State]:
     q_BTHK, k_BTHK, input_gate_BTH, forget_gate_BTH = inputs
     return tiles(
@@ -80,4 +86,5 @@ def _plain(
         state,
         normaliser=False,
         precision=precision,
+        programs=programs,
     )
