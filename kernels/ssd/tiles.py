@@ -40,10 +40,11 @@ def plan(time: int, width: int, states: int, precision: str) -> dict[str, int]:
 
     Chunks of 64 steps in bf16, which keep the kept states' traffic below that of the inputs; of 32 in precisions
     that split a float32 into several tiles; less where a sequence is shorter. All state channels, and up to 64 of a
-    head's width, or 32 beside a wide state.
+    head's width, or 32 beside a wide state. No fewer of the width than there are state channels, up to 64: a kernel of
+    64 channels beside a width of 32 read what is not its own, compiled by Triton 3.6 for an H200.
     """
     N = max(16, triton.next_power_of_2(states))
-    W = min(64 if N <= 64 else 32, max(16, triton.next_power_of_2(width)))
+    W = min(64 if N <= 64 else 32, max(N, triton.next_power_of_2(width)))
     L = min(64 if precision == "bf16" else 32, max(16, triton.next_power_of_2(time)))
     return {"L": L, "N": N, "W": W}
 
