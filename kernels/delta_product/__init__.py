@@ -14,9 +14,6 @@ from statelab.kernels.delta_product.chunk import chunk
 from statelab.kernels.delta_product.reference import reference
 from statelab.kernels.precision import Precision, choose_precision
 
-SEQUENTIAL_PROVEN = False
-"""Whether `auto` may choose the sequential kernel: not before its tests have been seen to pass on a card."""
-
 
 def delta_product(
     q_BTHK: Tensor,
@@ -38,8 +35,8 @@ def delta_product(
     transition e^g Π (I − β_j k_j k_jᵀ) is a product of generalised Householder matrices: with J of them it can
     permute J + 1 axes. `log_decay` None is no decay. `scale` None is K^−½. `state` None starts from
     zeros. J = 1 is `delta_rule`. `chunk` is the delta rule's own, over T·J steps, and so are `triton`, for K up
-    to 128 and J up to 32, and `recurrent`, for K and V up to 64; `auto` chooses one of the two on a GPU by
-    `_sequential`. Raises ValueError for shapes that do not fit together.
+    to 128 and J up to 32, and `recurrent`, for K and V up to 64; `auto` is `triton` on a GPU.
+    Raises ValueError for shapes that do not fit together.
     """
     sizes = check_shapes(
         "delta_product",
@@ -54,10 +51,9 @@ def delta_product(
         raise ValueError("delta_product: needs at least one factor, got J = 0")
     products = choose_precision("delta_product", precision, v_BTJHV)
     inputs = (q_BTHK, k_BTJHK, v_BTJHV, log_decay_BTH, beta_BTJH, state_BHKV)
-    prefer_sequential = SEQUENTIAL_PROVEN and _sequential(sizes["K"], sizes["V"], sizes["B"] * sizes["H"])
-    kernels = ("triton", "recurrent") if prefer_sequential else ("recurrent", "triton")
     limit = {"triton": _limit(sizes), "recurrent": narrow_limit(sizes["K"], sizes["V"])}
-    chosen = choose_backend("delta_product", backend, ("reference", "chunk", *kernels), *inputs, limit=limit)
+    has = ("reference", "chunk", "recurrent", "triton")
+    chosen = choose_backend("delta_product", backend, has, *inputs, limit=limit)
     scale = sizes["K"] ** -0.5 if scale is None else scale
     if log_decay_BTH is None:
         log_decay_BTH = widen(beta_BTJH).new_zeros([sizes[letter] for letter in "BTH"])
@@ -83,15 +79,6 @@ def delta_product(
     )
     o_BTHV, state_BHKV = run(*wide)
     return o_BTHV.to(v_BTJHV.dtype), state_BHKV
-
-
-def _sequential(keys: int, values: int, sequences: int) -> bool:
-    """Whether the kernel that is sequential in time beats the one by chunks: for K and V up to 32 and
-    from 1,024 rows · heads on, which fill the card without being parallel in time.
-
-    Rows are those of one lane, so that a lane of a population is computed as a lone run is.
-    """
-    return max(keys, values) <= 32 and sequences >= 1024
 
 
 def _limit(sizes: dict[str, int]) -> str | None:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from statelab.kernels.contract import Backend, check_shapes, choose_backend, narrow_limit, widen
 from statelab.kernels.delta_rule.chunk import chunk
 from statelab.kernels.delta_rule.reference import reference
 from statelab.kernels.precision import Precision, choose_precision
-
-SEQUENTIAL_PROVEN = False
-"""Whether `auto` may choose the sequential kernel: not before its tests have been seen to pass on a card."""
 
 
 def delta_rule(
@@ -52,8 +50,8 @@ def delta_rule(
         state=(state_BHKV, "B H K V"),
     )
     products = choose_precision("delta_rule", precision, v_BTHV)
-    prefer_sequential = SEQUENTIAL_PROVEN and _sequential(sizes["K"], sizes["V"], sizes["B"] * sizes["H"])
-    kernels = ("triton", "recurrent") if prefer_sequential else ("recurrent", "triton")
+    sequential = _sequential(sizes["K"], sizes["V"], sizes["B"] * sizes["H"])
+    kernels = ("triton", "recurrent") if sequential else ("recurrent", "triton")
     limit = {
         "triton": None if sizes["K"] <= 128 else f"takes key widths up to 128, got {sizes['K']}",
         "recurrent": narrow_limit(sizes["K"], sizes["V"]),
@@ -89,9 +87,9 @@ def delta_rule(
 
 
 def _sequential(keys: int, values: int, sequences: int) -> bool:
-    """Whether the kernel that is sequential in time beats the one by chunks: for K and V up to 32 and
-    from 1,024 rows · heads on, which fill the card without being parallel in time.
+    """Whether the kernel that is sequential in time is the quicker one (`kernels/BENCHMARKS.md`).
 
-    Rows are those of one lane, so that a lane of a population is computed as a lone run is.
+    On an H200 it is where no gradient is wanted, for K and V up to 16 and from 1,024 rows · heads on, which fill the
+    card without being parallel in time: 1.7 to 1.9 times as quick. Backward it never is. Rows are those of one lane.
     """
-    return max(keys, values) <= 32 and sequences >= 1024
+    return not torch.is_grad_enabled() and max(keys, values) <= 16 and sequences >= 1024

@@ -18,9 +18,6 @@ from statelab.kernels.mamba3.reference import State, reference
 from statelab.kernels.precision import Precision, choose_precision
 from statelab.kernels.ssd import kernel_limit, ssd
 
-FUSED_PROVEN = True
-"""Whether `auto` may choose the fused kernels: not before their tests have been seen to pass on a card."""
-
 MOST_RANKS = 16
 """Ranks that the fused kernels take: those of a step are rows of one chunk, of which there are 16 at least."""
 
@@ -52,9 +49,8 @@ def mamba3(
     is λ = 1; `angle` None rotates nothing. `state` None starts from zeros; a part that nothing needs is ().
     Shapes: φ `[B, H, A]`, B̄ `[B, R, H, N]`, x `[B, R, H, P]`, h `[B, H, P, N]`.
     `chunk` folds rotation and trapezoid into `kernels.ssd`, exact up to rounding. `triton` has kernels that do both
-    themselves, for up to 16 ranks, beyond which, and in `auto` until they are proven, it is `chunk` over the kernel
-    of `kernels.ssd`; products are in `precision`, log decays below −120 decays of 0. Phases are float32 or wider in
-    all.
+    themselves, for up to 16 ranks, beyond which it is `chunk` over the kernel of `kernels.ssd`; products are in
+    `precision`, log decays below −120 decays of 0. Phases are float32 or wider in all.
     Raises ValueError for shapes that do not fit together.
     """
     parts = (
@@ -85,7 +81,7 @@ def mamba3(
     limit = kernel_limit(sizes["N"], products)
     inputs = (x_BTRHP, log_decay_BTH, step_BTH, write_BTRHN, read_BTRHN, weight_BTH, angle_BTHA, *parts)
     chosen = choose_backend("mamba3", backend, ("reference", "chunk", "triton"), *inputs, limit=limit)
-    if chosen == "triton" and sizes["R"] <= MOST_RANKS and (FUSED_PROVEN or backend == "triton"):
+    if chosen == "triton" and sizes["R"] <= MOST_RANKS:
         from statelab.kernels.mamba3.tiles import tiles
 
         given = None if state is None else cast(State, start)

@@ -38,9 +38,12 @@ def configuration(K: int, V: int, precision: str) -> dict[str, int]:
 
 
 def pays(sequences: int, K: int, V: int, precision: str) -> bool:
-    """Whether this is quicker, forward and backward, by what an H200 took (`kernels/BENCHMARKS.md`): with bf16 operands at
-    all widths, in 0.42 to 0.83 of the time; with tf32's up to width 32, in 0.65 to 0.7, but not above, where the
-    backward spills hundreds of words. Operands of several parts were not measured, and spill more."""
+    """Whether this is quicker, forward and backward, by what an H200 took (`kernels/BENCHMARKS.md`).
+
+    With bf16 operands it is at all widths, in 0.42 to 0.83 of the time; with tf32's up to width 32, in 0.65 to 0.7,
+    but not above, where the backward spills hundreds of words. Operands of several parts, which spill more, were not
+    measured.
+    """
     widest = {"bf16": WIDEST_SEQUENCES, "tf32": 32}.get(precision, 0)
     return sequences >= SEQUENCES and max(K, V) <= widest
 

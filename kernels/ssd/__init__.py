@@ -14,9 +14,6 @@ from statelab.kernels.precision import Precision, choose_precision
 from statelab.kernels.ssd.chunk import chunk
 from statelab.kernels.ssd.reference import reference
 
-SEQUENTIAL_PROVEN = False
-"""Whether `auto` may choose the sequential kernel: not before its tests have been seen to pass on a card."""
-
 
 def ssd(
     x_BTHP: Tensor,
@@ -37,7 +34,8 @@ def ssd(
     together. `state` None starts from zeros. `chunk` is their section 6, exact up to rounding, any T, and
     `triton` the same on a GPU, with products in `precision` (`kernels.precision`), for N up to 128; log decays
     below −120, −∞ too, are there decays of 0. `recurrent` goes on a GPU step by step, in float32 whatever
-    the precision, for P and N up to 64. `auto` is one of the two there: see `_sequential`. Raises
+    the precision, for P and N up to 64. `auto` is `triton` there, which takes
+    0.05 to 0.6 of the other's time, forward and backward (`kernels/BENCHMARKS.md`). Raises
     ValueError for shapes that do not fit together.
     """
     sizes = check_shapes(
@@ -51,12 +49,10 @@ def ssd(
     if sizes["H"] % sizes["G"]:
         raise ValueError(f"ssd: {sizes['H']} heads cannot be split evenly over {sizes['G']} groups")
     products = choose_precision("ssd", precision, x_BTHP)
-    prefer_sequential = SEQUENTIAL_PROVEN and _sequential(sizes["N"], sizes["P"], sizes["B"] * sizes["H"])
-    kernels = ("triton", "recurrent") if prefer_sequential else ("recurrent", "triton")
     limit = {"triton": kernel_limit(sizes["N"], products), "recurrent": narrow_limit(sizes["N"], sizes["P"])}
     inputs = (x_BTHP, log_decay_BTH, write_BTGN, read_BTGN)
     chosen = choose_backend(
-        "ssd", backend, ("reference", "chunk", *kernels), *inputs, state_BHPN, limit=limit
+        "ssd", backend, ("reference", "chunk", "recurrent", "triton"), *inputs, state_BHPN, limit=limit
     )
     if chosen == "recurrent":
         from statelab.kernels.ssd.recurrent import recurrent
@@ -72,15 +68,6 @@ def ssd(
     wide = (widen(x_BTHP), widen(log_decay_BTH), widen(write_BTGN), widen(read_BTGN), widen(state_BHPN))
     y_BTHP, state_BHPN = run(*wide)
     return y_BTHP.to(x_BTHP.dtype), state_BHPN
-
-
-def _sequential(keys: int, values: int, sequences: int) -> bool:
-    """Whether the kernel that is sequential in time beats the one by chunks: for P and N up to 32 and
-    from 1,024 rows · heads on, which fill the card without being parallel in time.
-
-    Rows are those of one lane, so that a lane of a population is computed as a lone run is.
-    """
-    return max(keys, values) <= 32 and sequences >= 1024
 
 
 def kernel_limit(states: int, precision: str) -> str | None:
