@@ -46,12 +46,13 @@ def tiles(
 
 def plan(q_BTHK: Tensor, v_BTJHV: Tensor) -> dict[str, int]:
     """Tile sizes by shape: chunks of as many whole tokens as 32 steps hold, or 16 if that is all there is; all keys;
-    up to 64 values, 32 beside wide keys, which then fit into registers."""
+    up to 64 values, 32 beside wide keys, which then fit into registers, and no fewer than keys, as `kernels.ssd.tiles`
+    says."""
     time, keys = q_BTHK.shape[1], q_BTHK.shape[3]
     factors, values = v_BTJHV.shape[2], v_BTJHV.shape[4]
     L = 16 if time * factors <= 16 else STEPS
     K = max(16, triton.next_power_of_2(keys))
-    W = min(64 if K <= 64 else 32, max(16, triton.next_power_of_2(values)))
+    W = min(64 if K <= 64 else 32, max(K, triton.next_power_of_2(values)))
     M = max(16, triton.next_power_of_2(L // factors))
     return {"J": factors, "TOKENS": L // factors, "L": L, "M": M, "K": K, "W": W}
 

@@ -45,10 +45,10 @@ def tiles_of(keys: int, values: int) -> tuple[int, int, int]:
 
     64 keys are what four of Hopper's warps multiply as one by a W in shared memory, each keeping its own keys: no
     value of the state passes from warp to warp. That costs a set-up, so that narrow values take 32 keys, in tiles of
-    eight values a thread.
+    eight values a thread; and 64 rows beside 32 columns are what Triton 3.6 compiled wrongly for `kernels.ssd`.
     """
     block_k, block_v = (max(16, triton.next_power_of_2(width)) for width in (keys, values))
-    if block_k >= 64 and block_v >= 32:
+    if block_k >= 64 and block_v >= 64:
         return 64, block_v, max(4, block_v // 16)
     block_k = min(block_k, 32, 2048 // block_v)
     return block_k, block_v, max(1, block_k * block_v // 256)

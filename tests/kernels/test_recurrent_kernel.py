@@ -127,8 +127,8 @@ def test_usual_widths_compile_for_hopper_without_spills() -> None:
 @pytest.mark.slow
 def test_other_widths_compile_for_hopper_without_spills() -> None:
     reports = reports_of("tests.kernels.test_recurrent_kernel:launch_others")
-    # Two registers may wait in memory from before all loops until after them.
-    assert [report for report in reports if report["stack"] > 8 or report["shared"] > MAXIMUM_SHARED] == []
+    # Four registers may wait in memory from before all loops until after them.
+    assert [report for report in reports if report["stack"] > 16 or report["shared"] > MAXIMUM_SHARED] == []
 
 
 @pytest.mark.slow
