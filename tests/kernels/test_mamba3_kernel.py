@@ -118,8 +118,8 @@ def test_decays_of_nothing_and_of_all() -> None:
 
 @interpreted
 def test_phases_keep_their_digits() -> None:
-    """Over 3,000 steps, one pair by π at each, which a float32 is not, and one by some 300 turns."""
-    time = 3000
+    """Over 1,000 steps, one pair by π at each, which a float32 is not, and one by some 300 turns."""
+    time = 1000
     angle = torch.stack((torch.full((time,), math.pi), 2000 * torch.rand(time)), dim=-1).view(1, time, 1, 2)
     ones = torch.ones(1, time, 1)
     pair = torch.ones(1, time, 1, 1, 4)
