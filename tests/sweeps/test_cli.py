@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -29,6 +30,25 @@ def environment() -> dict[str, str]:
 def statelab(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, words)]
     return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=240)
+
+
+Here = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
+    """`statelab` in this process, which has imported what another one would import anew."""
+
+    def run(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["statelab", *map(str, words)])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capfd.readouterr()
+        return subprocess.CompletedProcess(words, int(end.value.code or 0), said.out, said.err)
+
+    return run
 
 
 def start(spec: Path, cwd: Path) -> subprocess.Popen[str]:
@@ -72,16 +92,13 @@ def test_a_wrong_spec_ends_in_exit_2_and_nothing_is_made(words: tuple[str], spec
     ],
 )
 def test_an_own_layer_that_cannot_be_built_ends_in_exit_2(
-    layer: str, answer: str, spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    layer: str, answer: str, spec: Path, here: Here
 ) -> None:
     spec.write_text(SMALL.replace('[{ mixer = "gru", conv = 0 }]', f'["{layer}"]'))
-    # In this process, which has imported what another one would import anew.
-    monkeypatch.chdir(spec.parent)
-    monkeypatch.setattr(sys, "argv", ["statelab", "run", str(spec)])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert answer in capsys.readouterr().err
+    done = here("run", spec, cwd=spec.parent)
+    assert done.returncode == 2
+    assert answer in done.stderr
+    assert "Traceback" not in done.stderr
     assert list(spec.parent.iterdir()) == [spec]
 
 
@@ -98,9 +115,9 @@ def test_check_says_what_would_run(spec: Path) -> None:
     assert "parameters" not in quick.stdout
 
 
-def test_check_tells_of_a_layer_that_cannot_be_built(spec: Path) -> None:
+def test_check_tells_of_a_layer_that_cannot_be_built(spec: Path, here: Here) -> None:
     spec.write_text(SMALL.replace('[{ mixer = "gru", conv = 0 }]', '["torch.nn:Linear"]'))
-    done = statelab("check", spec, cwd=spec.parent)
+    done = here("check", spec, cwd=spec.parent)
     assert done.returncode == 2
     assert "its options" in done.stderr
     assert "Traceback" not in done.stderr
@@ -121,22 +138,22 @@ def test_run_status_report(spec: Path) -> None:
     ("tasks", "show", "pairity"), ("models", "show", "mamba4"), ("tasks", "show", "parity", "--set", "answr=last"),
     ("tasks", "show", "parity", "--set", "answr"), ("tasks", "show", "noisy_recall", "--length", "7"),
 ])  # fmt: skip
-def test_a_wrong_word_ends_in_exit_2_with_a_sentence(words: tuple[str, ...], spec: Path) -> None:
+def test_a_wrong_word_ends_in_exit_2_with_a_sentence(words: tuple[str, ...], spec: Path, here: Here) -> None:
     spec.rename(spec.with_name("a.toml"))
-    done = statelab(*words, cwd=spec.parent)
+    done = here(*words, cwd=spec.parent)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip()) > 20
     assert len(list(spec.parent.iterdir())) == 1
 
 
-def test_what_there_is_can_be_listed_and_shown(tmp_path: Path) -> None:
-    assert "parity" in statelab("tasks", cwd=tmp_path).stdout
-    assert "mlstm" in statelab("models", cwd=tmp_path).stdout
-    assert "eigenvalues = '[0,1]'" in statelab("models", "show", "gated_delta", cwd=tmp_path).stdout
-    shown = statelab("tasks", "show", "parity", "--set", "answer=running", "--rows", "2", cwd=tmp_path)
+def test_what_there_is_can_be_listed_and_shown(tmp_path: Path, here: Here) -> None:
+    assert "parity" in here("tasks", cwd=tmp_path).stdout
+    assert "mlstm" in here("models", cwd=tmp_path).stdout
+    assert "eigenvalues = '[0,1]'" in here("models", "show", "gated_delta", cwd=tmp_path).stdout
+    shown = here("tasks", "show", "parity", "--set", "answer=running", "--rows", "2", cwd=tmp_path)
     assert shown.returncode == 0
-    assert "torch" in statelab("doctor", cwd=tmp_path).stdout
+    assert "torch" in here("doctor", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -201,9 +218,9 @@ def test_kill_9_at_20_random_instants(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, kills=20, seed=2)
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(spec: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_one_sentence(spec: Path, here: Here) -> None:
     (spec.parent / "taken").write_text("a file")
-    done = statelab("run", spec, "--runs", spec.parent / "taken", cwd=spec.parent)
+    done = here("run", spec, "--runs", spec.parent / "taken", cwd=spec.parent)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "taken" in done.stderr
