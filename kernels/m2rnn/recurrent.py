@@ -49,7 +49,7 @@ def tiles_of(keys: int, values: int) -> tuple[int, int, int]:
     """
     block_k, block_v = (max(16, triton.next_power_of_2(width)) for width in (keys, values))
     if block_k >= 64 and block_v >= 64:
-        return 64, block_v, max(4, block_v // 16)
+        return 64, block_v, block_v // 16
     block_k = min(block_k, 32, 2048 // block_v)
     return block_k, block_v, max(1, block_k * block_v // 256)
 

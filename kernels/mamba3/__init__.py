@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from statelab.kernels.contract import Backend, check_shapes, choose_backend, widen
@@ -71,12 +72,15 @@ def mamba3(
         raise ValueError(
             f"mamba3: {sizes['A']} angles turn {2 * sizes['A']} state channels, more than N = {sizes['N']}"
         )
-    wide_x_BTRHP = widen(x_BTRHP)
     needed = (angle_BTHA is not None, weight_BTH is not None, weight_BTH is not None, True)
-    start = tuple(
-        () if not need else zeros(wide_x_BTRHP, sizes, axes) if part is None else widen(part)
-        for need, part, axes in zip(needed, parts, STATE, strict=True)
-    )
+
+    def start(like: Tensor) -> State:
+        made = (
+            () if not need else zeros(like, sizes, axes) if part is None else widen(part)
+            for need, part, axes in zip(needed, parts, STATE, strict=True)
+        )
+        return cast(State, tuple(made))
+
     products = choose_precision("mamba3", precision, x_BTRHP)
     limit = kernel_limit(sizes["N"], products)
     inputs = (x_BTRHP, log_decay_BTH, step_BTH, write_BTRHN, read_BTRHN, weight_BTH, angle_BTHA, *parts)
@@ -84,7 +88,8 @@ def mamba3(
     if chosen == "triton" and sizes["R"] <= MOST_RANKS:
         from statelab.kernels.mamba3.tiles import tiles
 
-        given = None if state is None else cast(State, start)
+        # Of wide copies of x, and of zeros, these kernels have no need.
+        given = None if state is None else start(x_BTRHP.new_empty(0, dtype=torch.float32))
         return tiles(
             x_BTRHP, log_decay_BTH, step_BTH, weight_BTH, angle_BTHA, write_BTRHN, read_BTRHN, given, products
         )
@@ -96,6 +101,7 @@ def mamba3(
         run = partial(
             chunk, fresh=state is None, scan=scan, dtype=x_BTRHP.dtype if products == "bf16" else None
         )
+    wide_x_BTRHP = widen(x_BTRHP)
     y_BTRHP, after = run(
         wide_x_BTRHP,
         widen(log_decay_BTH),
@@ -104,7 +110,7 @@ def mamba3(
         None if angle_BTHA is None else widen(angle_BTHA),
         widen(write_BTRHN),
         widen(read_BTRHN),
-        cast(State, start),
+        start(wide_x_BTRHP),
     )
     return y_BTRHP.to(x_BTRHP.dtype), after
 

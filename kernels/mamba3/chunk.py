@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from statelab.kernels.mamba3.reference import State, rotate
+from statelab.kernels.mamba3.reference import Part, State, rotate
 from statelab.kernels.ssd import ssd
 
 
@@ -56,8 +56,7 @@ def chunk(
         own_BTH, later_BTH = weight_BTH * step_BTH, (1 - weight_BTH) * step_BTH
         scale_BTH = own_BTH + F.pad(later_BTH[:, 1:], (0, 0, 0, 1))
         if not fresh:
-            past_BHPN = torch.einsum("brhp,brhn->bhpn", x_before_BRHP, before_BRHN)
-            h_BHPN = h_BHPN + later_BTH[:, 0, :, None, None] * past_BHPN
+            h_BHPN = with_input_before(h_BHPN, later_BTH[:, 0], x_before_BRHP, before_BRHN)
         before_BRHN, x_before_BRHP = write_BTRHN[:, -1], x_BTRHP[:, -1]
 
     decay_BTRH = F.pad(log_decay_BTH.unsqueeze(2), (0, 0, 0, ranks - 1))
@@ -70,6 +69,12 @@ def chunk(
     if ranks > 1 or weight_BTH is not None:
         y_BTRHP = y_BTRHP + _own_step(x_BTRHP, own_BTH, scale_BTH, write_BTRHN, read_BTRHN)
     return y_BTRHP, (phase_BHA, before_BRHN, x_before_BRHP, h_BHPN)
+
+
+def with_input_before(h_BHPN: Tensor, later_BH: Tensor, x_BRHP: Part, before_BRHN: Part) -> Tensor:
+    """The state with what the first step writes of the input before it, which decays as all of it does."""
+    # [B, R, H, P], [B, R, H, N] -> [B, H, P, N]
+    return h_BHPN + later_BH[..., None, None] * torch.einsum("brhp,brhn->bhpn", x_BRHP, before_BRHN)
 
 
 def _own_step(

@@ -6,6 +6,7 @@ Legend: B rows, T time, R ranks, H heads, P head width, N state width, A rotated
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -134,38 +135,9 @@ def _turning(dpart_N: Tensor, part_N: Tensor, pairs: int) -> Tensor:
 
 
 @backward.register_fake
-def _(
-    dy_BTRHP: Tensor,
-    dphase_BHA: Tensor | None,
-    dbefore_BRHN: Tensor | None,
-    dx_before_BRHP: Tensor | None,
-    dlast_BHPN: Tensor | None,
-    x_BTRHP: Tensor,
-    log_decay_BTH: Tensor,
-    step_BTH: Tensor,
-    weight_BTH: Tensor | None,
-    write_BTRHN: Tensor,
-    read_BTRHN: Tensor,
-    before_BRHN: Tensor,
-    last_BHPN: Tensor,
-    turns_BTHA: Tensor,
-    starts_BHCNP: Tensor,
-    write_dtype: torch.dtype,
-    read_dtype: torch.dtype,
-    has_state: bool,
-    precision: str,
-) -> tuple[Tensor, ...]:
-    return _empty(
-        x_BTRHP,
-        log_decay_BTH,
-        step_BTH,
-        weight_BTH,
-        turns_BTHA,
-        write_BTRHN,
-        write_dtype,
-        read_dtype,
-        has_state,
-    )
+def _(*given: Any) -> tuple[Tensor, ...]:
+    x, log_decay, step, weight, write, _, _, _, turns, _, *others, _ = given[5:]
+    return _empty(x, log_decay, step, weight, turns, write, *others)
 
 
 def _empty(

@@ -17,6 +17,7 @@ import triton
 from torch import Tensor
 
 from statelab.kernels.lanes import lift, rows_last_contiguous
+from statelab.kernels.mamba3.chunk import with_input_before
 from statelab.kernels.mamba3.gradients import backward
 from statelab.kernels.mamba3.phases import turn_kernel
 from statelab.kernels.mamba3.reference import State
@@ -42,8 +43,7 @@ def tiles(
         phase_BHA = phase if isinstance(phase, Tensor) else None
         if weight_BTH is not None:
             later_BH = (1 - weight_BTH[:, 0].float()) * step_BTH[:, 0].float()
-            past_BHPN = torch.einsum("brhp,brhn->bhpn", x_before, before)
-            h_BHPN = h_BHPN + later_BH[..., None, None] * past_BHPN
+            h_BHPN = with_input_before(h_BHPN, later_BH, x_before, before)
     y_BTRHP, phase_BHA, before_BRHN, x_before_BRHP, h_BHPN, *_ = forward(
         x_BTRHP, log_decay_BTH, step_BTH, weight_BTH, angle_BTHA, write_BTRHN, read_BTRHN, phase_BHA, h_BHPN,
         precision, torch.is_grad_enabled(),
@@ -113,20 +113,9 @@ def forward(
 
 
 @forward.register_fake
-def _(
-    x_BTRHP: Tensor,
-    log_decay_BTH: Tensor,
-    step_BTH: Tensor,
-    weight_BTH: Tensor | None,
-    angle_BTHA: Tensor | None,
-    write_BTRHN: Tensor,
-    read_BTRHN: Tensor,
-    phase_BHA: Tensor | None,
-    h_BHPN: Tensor | None,
-    precision: str,
-    keep: bool,
-) -> tuple[Tensor, ...]:
-    return _empty(x_BTRHP, weight_BTH, angle_BTHA, write_BTRHN, precision, keep)
+def _(*given: Any) -> tuple[Tensor, ...]:
+    x, _, _, weight, angle, write, _, _, _, precision, keep = given
+    return _empty(x, weight, angle, write, precision, keep)
 
 
 def _empty(
