@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.kernels.cases import assert_near, run_mlstm, with_gradients
+from tests.kernels.recurrent import poisoned
 
 PROGRAMS = pytest.mark.parametrize("programs", ["chunks", "sequences"])
 
@@ -18,16 +18,6 @@ TOLERANCES = {"bf16": 5e-2, "tf32": 3e-2, "bf16x3": 5e-4, "bf16x6": 2e-4, "ieee"
 """Largest error of a tensor, in units of its largest entry. The denominator amplifies errors of n·q."""
 
 WIDTHS = [(16, 16), (32, 32), (47, 48), (48, 47), (64, 64), (128, 128), (7, 9), (64, 16)]
-
-
-@contextmanager
-def poisoned() -> Iterator[None]:
-    """torch.empty is full of NaN: what torch.utils.deterministic.fill_uninitialized_memory is for, on by default."""
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 def draw(time: int, K: int, V: int, heads: int = 3, rows: int = 2) -> list[Tensor]:
