@@ -11,8 +11,9 @@ from torch import Tensor
 
 from statelab.kernels.mlstm import mlstm
 from tests.kernels.cases import assert_near, draw_mlstm, run_mlstm, weighted, with_gradients
-from tests.kernels.mlstm import PROGRAMS, TOLERANCES, compare, draw, poisoned
+from tests.kernels.mlstm import PROGRAMS, TOLERANCES, compare, draw
 from tests.kernels.offline import MAXIMUM_SHARED, reports_of
+from tests.kernels.recurrent import poisoned
 
 
 @pytest.fixture(autouse=True)
