@@ -13,6 +13,7 @@ import triton.language as tl
 
 from statelab.kernels.orthogonal_read.memory import (
     load_fragments,
+    store_fragments,
 )
 from statelab.kernels.orthogonal_read.tiles import (
     add_outer,
@@ -54,7 +55,33 @@ def _step(gram, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.c
 
 
 @triton.jit
-def iterate_backward(r, place, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
+def _both_ways(left, right, room, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
+    """L Rᵀ + R Lᵀ; `room` takes two operands."""
+    if parts_of(FORMAT) == 1 or not SQUARE:
+        total = symmetric_times(left, right, (), N, FORMAT)
+        total = symmetric_times(right, left, total, N, FORMAT)
+    else:
+        # By way of memory, and in a loop: Triton's compiler takes two thirds of the time, whose passes look back over
+        # all that a product is made of, and registers have no room for both.
+        STORED: tl.constexpr = N * N * 256 * parts_of(FORMAT)
+        tl.debug_barrier()
+        store_fragments(room, left)
+        store_fragments(room + STORED, right)
+        tl.debug_barrier()
+        total = ()
+        for _ in tl.static_range(N * N):
+            total = total + (tl.zeros([16, 16], tl.float32),)
+        for way in range(2):
+            one = load_fragments(room + way * STORED, N * N * parts_of(FORMAT))
+            other = load_fragments(room + (1 - way) * STORED, N * N * parts_of(FORMAT))
+            total = symmetric_times(one, other, total, N, FORMAT)
+    return total
+
+
+@triton.jit
+def iterate_backward(
+    r, place, room, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr
+):
     """The gradient R of an iteration's result to that of its matrix U, whose operand lies at `place`.
 
     R ← R + R (β A + γ A²) + U (β W + γ (W A + A W)),    W = Rᵀ U + Uᵀ R
@@ -65,13 +92,11 @@ def iterate_backward(r, place, beta, gamma, SQUARE: tl.constexpr, N: tl.constexp
     above = operand(r, FORMAT)
     out = times_transposed(above, _step(gram, beta, gamma, SQUARE, N, FORMAT), r, N, FORMAT)
     above = transposed(above, N)
-    both = symmetric_times(above, turned, (), N, FORMAT)
-    both = symmetric_times(turned, above, both, N, FORMAT)
+    both = _both_ways(above, turned, room, SQUARE, N, FORMAT)
     if SQUARE:
         half = symmetric_operand(gram, N, FORMAT)
         across = symmetric_operand(both, N, FORMAT)
-        mixed = symmetric_times(across, half, (), N, FORMAT)
-        both = combine(beta, both, gamma, symmetric_times(half, across, mixed, N, FORMAT))
+        both = combine(beta, both, gamma, _both_ways(across, half, room, SQUARE, N, FORMAT))
     else:
         both = scaled(beta, both)
     # Loaded again, from the nearest cache, rather than kept.

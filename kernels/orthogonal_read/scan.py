@@ -121,7 +121,7 @@ def orthogonal_scan_backward(
     n, total = _tiles(key_width, value_width), rows * heads * chunks
     size, programs = n * n * 256, _programs(total, device)
     kept = {"tf32": torch.float32, "fp16": torch.float16}.get(precision, torch.bfloat16)
-    room = torch.empty(programs * max(iterations, 1) * PARTS[precision] * size, dtype=kept, device=device)
+    room = torch.empty(programs * (iterations + 2) * PARTS[precision] * size, dtype=kept, device=device)
     dq, dk, dv = (torch.empty(tensor.shape, device=device) for tensor in (q, k, v))
     dgain, along = torch.empty_like(log_gain), torch.empty_like(log_gain)
     ends = torch.empty_like(states)
@@ -129,7 +129,6 @@ def orthogonal_scan_backward(
     backward_kernel[(programs,)](
         q, k, v, log_decay, log_gain, states, dy, dq, dk, dv, dgain, along, ends,
         torch.empty(programs * LENGTH * size, device=device), room,
-        torch.empty(programs * size, device=device),
         *sizes, total, key_width, value_width, iterations,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_numbers(coefficients, iterations),
         "iterated" if iterations else "normed", straight_through, coefficients[2] != 0,

@@ -77,7 +77,7 @@ def memory_backward(
             for back in range(iterations - 1):
                 beta_j, gamma_j = beta_j / growth, gamma_j / (growth * growth)
                 at = saved + (iterations - 2 - back) * STORED
-                r = iterate_backward(r, at, beta_j, gamma_j, SQUARE, N, FORMAT)
+                r = iterate_backward(r, at, saved + iterations * STORED, beta_j, gamma_j, SQUARE, N, FORMAT)
         # Loaded again: registers have no room for it beside the iterations.
         memory = load_fragments(place, N * N)
         across = extent * inner(r, memory)
@@ -91,7 +91,7 @@ def memory_backward(
 @triton.jit(do_not_specialize=INTEGERS)
 def backward_kernel(
     q, k, v, log_decay, log_gain, states, dy,
-    dq, dk, dv, dgain, dalong, ends, memories, saved, sums,
+    dq, dk, dv, dgain, dalong, ends, memories, saved,
     time, heads, chunks, total, key_width, value_width, iterations,
     q_row, q_time, q_head, k_row, k_time, k_head, v_row, v_time, v_head,
     beta, gamma, growth, a, b, c,
@@ -104,8 +104,8 @@ def backward_kernel(
     """
     SIZE: tl.constexpr = N * N * 256
     program = tl.program_id(0).to(tl.int64)
-    own, accumulated = memories + program * L * SIZE, sums + program * SIZE
-    room = saved + program * iterations * (SIZE * parts_of(FORMAT))
+    own = memories + program * L * SIZE
+    room = saved + program * (iterations + 2) * (SIZE * parts_of(FORMAT))
     for small_index in range(tl.program_id(0), total, tl.num_programs(0)):
         index = tl.zeros([], tl.int64) + small_index
         lane, chunk = index // chunks, small_index % chunks
@@ -120,9 +120,10 @@ def backward_kernel(
             value = load_vector(v + row * v_row + t * v_time + head * v_head, value_width, N)
             memory = add_outer(scaled(decay, memory), scaled(gain, key), value, N)
             store_fragments(own + s * SIZE, memory)
-        store_fragments(accumulated, scaled(0.0, memory))
+        # Of the memory before a step, from the chunk's reads since.
+        carried = ends + index * SIZE
+        store_fragments(carried, scaled(0.0, memory))
         tl.debug_barrier()
-        after = 0.0
         for back in range(count):
             s = count - 1 - back
             t = first + s
@@ -134,8 +135,8 @@ def backward_kernel(
                 READ, STRAIGHT, SQUARE, N, FORMAT,
             )  # fmt: skip
             store_vector(dq + gate * key_width, query_gradient, key_width, N)
-            gradient = combine(1.0, gradient, after, load_fragments(accumulated, N * N))
-            store_fragments(accumulated, gradient)
+            gradient = combine(1.0, gradient, 1.0, load_fragments(carried, N * N))
+            store_fragments(carried, scaled(tl.exp(tl.load(log_decay + gate)), gradient))
             key = load_vector(k + row * k_row + t * k_time + head * k_head, key_width, N)
             value = load_vector(v + row * v_row + t * v_time + head * v_head, value_width, N)
             gain = tl.exp(tl.load(log_gain + gate))
@@ -148,11 +149,7 @@ def backward_kernel(
                 gained += tl.sum(toward_key[i] * key[i], axis=0)
             tl.store(dgain + gate, gained)
             tl.store(dalong + gate, along)
-            after = tl.exp(tl.load(log_decay + gate))
             tl.debug_barrier()
-        start = scaled(after, load_fragments(accumulated, N * N))
-        store_fragments(ends + index * SIZE, start)
-        tl.debug_barrier()
 
 
 @triton.jit(do_not_specialize=INTEGERS)

@@ -32,6 +32,14 @@ def parts_of(form):
 
 
 @triton.jit
+def round_bf16(x):
+    """float32 rounded to the 7-bit mantissa of bfloat16, ties away from 0, in integers: numbers converted there and
+    back go one by one through a slow unit, numbers already rounded two at a time through a fast one."""
+    bits = x.to(tl.int32, bitcast=True)
+    return ((bits + 0x8000) & -0x10000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def operand(x, FORMAT: tl.constexpr):
     """The tiles of `x`, rounded to FORMAT or split into its parts."""
     out = ()
@@ -39,14 +47,19 @@ def operand(x, FORMAT: tl.constexpr):
         for tile in tl.static_range(len(x)):
             out = out + (round_tf32(x[tile]),)
     else:
+        parts: tl.constexpr = parts_of(FORMAT)
         rest = x
-        for _ in tl.static_range(parts_of(FORMAT)):
+        for part in tl.static_range(parts):
             left = ()
             for tile in tl.static_range(len(x)):
-                part = rest[tile].to(tl.float16 if FORMAT == "fp16" else tl.bfloat16)
-                left = left + (rest[tile] - part.to(tl.float32),)
+                if part == parts - 1:
+                    rounded = rest[tile]
+                else:
+                    rounded = round_bf16(rest[tile])
+                    left = left + (rest[tile] - rounded,)
+                rounded = rounded.to(tl.float16 if FORMAT == "fp16" else tl.bfloat16)
                 # The interpreter has no arithmetic of 16 bits, but rounds to them.
-                out = out + (part.to(tl.float32) if INTERPRETED else part,)
+                out = out + (rounded.to(tl.float32) if INTERPRETED else rounded,)
             rest = left
     return out
 

@@ -130,7 +130,15 @@ def _report(kernel: Any) -> dict[str, Any]:
         "registers": int(found[1]),
         "stack": int(found[2]),
         "shared": kernel.metadata.shared,
+        "turned": sorted(_turned(kernel.asm["ttgir"])),
     }
+
+
+def _turned(code: str) -> set[str]:
+    """How tiles lie in registers that `movmatrix` transposes, which takes them by register whatever they hold."""
+    layouts = dict(re.findall(r"^(#\w+) = (#ttg\.\w+<.*)$", code, re.M))
+    lines = [line for line in code.splitlines() if "movmatrix" in line]
+    return {layouts[name] for line in lines for name in re.findall(r"tensor<16x16x\w+, (#\w+)>", line)}
 
 
 if __name__ == "__main__":
