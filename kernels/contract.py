@@ -109,3 +109,9 @@ def autocast(device: torch.device, *, enabled: bool) -> AbstractContextManager[A
     if device.type == "meta" and not enabled:
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+
+
+def as_factor(tensor: Tensor) -> Tensor:
+    """The tensor as torch's autocast would give it to a product: made once for several that take it."""
+    kind = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor

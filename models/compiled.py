@@ -20,6 +20,11 @@ from statelab.models.long_sums import divide_long_sums
 from statelab.models.settings import Arithmetic
 from statelab.models.step import StepFunction, Tensors
 
+OPTIONS = {"comprehensive_padding": False}
+"""Of inductor: rows of its own tensors one behind the other. Padded to whole cache lines, what several products take
+is copied for each of them.
+"""
+
 
 def compile_step(
     step: StepFunction,
@@ -42,7 +47,10 @@ def compile_step(
         )
     if divide_long_sums(traced):
         traced.recompile()
-    compiled: Callable[..., Any] = torch.compile(traced, backend=backend, fullgraph=True, dynamic=False)
+    compiled: Callable[..., Any] = torch.compile(
+        traced, backend=backend, fullgraph=True, dynamic=False,
+        options=OPTIONS if backend == "inductor" else None,
+    )  # fmt: skip
 
     def run(tensors: Tensors, inputs_RBT: Tensor, targets_RBT: Tensor) -> Tensor:
         with torch.no_grad(), products_of(arithmetic), warnings.catch_warnings():

@@ -7,6 +7,7 @@ after another. Cut along the sum, the pieces run side by side and their results 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.fx import GraphModule, Node
 
 TILE = 64
@@ -17,6 +18,27 @@ BLOCKS = 512
 
 SHORTEST = 256
 """Terms below which a sum is not divided further."""
+
+TRANSPOSE = torch.ops.aten.transpose.int
+VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default)
+
+
+@torch.library.custom_op("statelab::product_in_pieces", mutates_args=())
+def product_in_pieces(left_NKM: Tensor, right_NKJ: Tensor, number: int, pieces: int) -> Tensor:
+    """leftᵀ @ right for each of N, `[N, M, J]`, with its sum over K cut into so many pieces, which divide K.
+
+    N and K of the factors may lie in any axes but the last, as `[N, B, T, M]`: so inductor, which would copy some
+    views for a kernel of its own, need not make any.
+    """
+    one, other = (factor.reshape(number * pieces, -1, factor.shape[-1]) for factor in (left_NKM, right_NKJ))
+    parts = torch.bmm(one.transpose(1, 2), other).unflatten(0, (number, pieces))
+    wide = torch.promote_types(parts.dtype, torch.float32)
+    return parts.sum(dim=1, dtype=wide).to(parts.dtype)
+
+
+@product_in_pieces.register_fake
+def _(left_NKM: Tensor, right_NKJ: Tensor, number: int, pieces: int) -> Tensor:
+    return left_NKM.new_empty(number, left_NKM.shape[-1], right_NKJ.shape[-1])
 
 
 def divide_long_sums(module: GraphModule) -> int:
@@ -37,39 +59,29 @@ def divide(module: GraphModule, product: Node) -> bool:
     pieces = pieces_of(N, M, right.meta["val"].shape[-1], K)
     if pieces == 1:
         return False
-    aten, graph = torch.ops.aten, module.graph
-    J, short = right.meta["val"].shape[-1], K // pieces
+    graph = module.graph
     with graph.inserting_before(product):
-        rows = _transposed(left)
-        if rows is None:
-            one = graph.call_function(aten.view.default, (left, [N, M, pieces, short]))
-            one = graph.call_function(aten.permute.default, (one, [0, 2, 1, 3]))
-            one = graph.call_function(aten.reshape.default, (one, [N * pieces, M, short]))
-        else:
-            # A weight's gradient: its left factor is a dense tensor of rows, turned. Cut before it is turned, it is
-            # a view for inductor too, which would otherwise copy it.
-            one = graph.call_function(aten.view.default, (rows, [N * pieces, short, M]))
-            one = graph.call_function(aten.permute.default, (one, [0, 2, 1]))
-        other = graph.call_function(aten.reshape.default, (right, [N * pieces, short, J]))
-        parts = graph.call_function(aten.bmm.default, (one, other))
-        parts = graph.call_function(aten.view.default, (parts, [N, pieces, M, J]))
-        dtype = product.meta["val"].dtype
-        wide = torch.promote_types(dtype, torch.float32)
-        total = graph.call_function(aten.sum.dim_IntList, (parts, [1]), {"dtype": wide})
-        if wide != dtype:
-            total = graph.call_function(aten._to_copy.default, (total,), {"dtype": dtype})
-    product.replace_all_uses_with(total)
+        # A weight's gradient has a dense tensor of rows, turned, as its left factor.
+        turned = left.target is TRANSPOSE and set(left.args[1:]) in ({1, 2}, {-1, -2})
+        rows = left.args[0] if turned else graph.call_function(TRANSPOSE, (left, 1, 2))
+        assert isinstance(rows, Node)
+        factors = (_unviewed(rows), _unviewed(right), N, pieces)
+        divided = graph.call_function(torch.ops.statelab.product_in_pieces.default, factors)
+    product.replace_all_uses_with(divided)
     graph.erase_node(product)
     return True
 
 
-def _transposed(left: Node) -> Node | None:
-    """The dense `[N, K, M]` of which a node is the transpose, or None."""
-    if left.target is not torch.ops.aten.transpose.int or set(left.args[1:]) not in ({1, 2}, {-1, -2}):
-        return None
-    rows = left.args[0]
-    assert isinstance(rows, Node)
-    return rows if rows.meta["val"].is_contiguous() else None
+def _unviewed(node: Node) -> Node:
+    """The dense tensor of the same rows of which a node is a view, or the node."""
+    while node.target in VIEWS:
+        base = node.args[0]
+        assert isinstance(base, Node)
+        found = base.meta["val"]
+        if not found.is_contiguous() or found.shape[-1] != node.meta["val"].shape[-1]:
+            break
+        node = base
+    return node
 
 
 def pieces_of(N: int, M: int, J: int, K: int) -> int:

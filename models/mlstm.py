@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from statelab.kernels.contract import as_factor
 from statelab.kernels.mlstm import mlstm
 from statelab.kernels.whiten import whiten
 from statelab.models.block_diagonal import BlockDiagonal
@@ -167,6 +168,7 @@ class MLSTM(nn.Module):
 
     def forward(self, x_BTD: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         conv_state, memory = state or ((), None)
+        x_BTD = as_factor(x_BTD)
         u_BTI, z_BTI = (x_BTD, self.up(x_BTD)) if self.plain else self.up(x_BTD).chunk(2, dim=-1)
         c_BTI = u_BTI
         if self.conv:

@@ -53,6 +53,17 @@ def test_a_divided_product_is_the_product(
     assert ((got.double() - wanted).norm() / wanted.norm()).item() < tolerance
 
 
+def test_factors_are_taken_where_they_lie() -> None:
+    x, dy = torch.randn(3, 16, 64, 10), torch.randn(3, 16, 64, 7)
+    traced = make_fx(weights_gradient, tracing_mode="fake")(x, dy)
+    (product,) = [node for node in traced.graph.nodes if node.target is torch.ops.aten.bmm.default]
+    assert divide(traced, product)
+    (divided,) = [
+        node for node in traced.graph.nodes if node.target is torch.ops.statelab.product_in_pieces.default
+    ]
+    assert [node.op for node in divided.args[:2]] == ["placeholder"] * 2
+
+
 def test_products_of_a_cpu_are_left_alone() -> None:
     x = torch.randn(3, 16, 64, 10)
     traced = make_fx(weights_gradient, tracing_mode="fake")(x, x)
