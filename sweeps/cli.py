@@ -126,6 +126,9 @@ def worker(
 
     On a machine that shares no folder with the others: the study's spec, and --storage.
     """
+    from statelab.sweeps.ahead import wait_until_wanted
+
+    wait_until_wanted()
     from statelab.sweeps.launch import work_on
 
     os.environ["STATELAB_COMPILE"] = compile_steps.value

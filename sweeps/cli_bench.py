@@ -74,8 +74,8 @@ def bench_decode(
 
 
 def _device(name: str) -> torch.device:
+    from statelab.sweeps.device import pick_device
     from statelab.sweeps.errors import UserError
-    from statelab.sweeps.run import pick_device
 
     try:
         return pick_device(name)

@@ -103,8 +103,8 @@ def bench_population(
 ) -> None:
     """Steps of a population, eager, captured and compiled, against single runs one after another."""
     from statelab.models.benchmark import CASES, tables
+    from statelab.sweeps.device import pick_device
     from statelab.sweeps.errors import UserError
-    from statelab.sweeps.run import pick_device
 
     sizes = {"lanes": lanes, "steps": steps, "batch": batch, "length": length}
     try:
@@ -139,8 +139,8 @@ def bench_kernels(
     """Kernels against plain torch and other libraries: times, memory, errors against float64."""
     from statelab.kernels.benchmark import lines
     from statelab.kernels.works import WORKS
+    from statelab.sweeps.device import pick_device
     from statelab.sweeps.errors import UserError
-    from statelab.sweeps.run import pick_device
 
     try:
         for line in lines(

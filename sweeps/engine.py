@@ -9,11 +9,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statelab.models.config import nearest
 from statelab.sweeps.errors import UserError
 from statelab.sweeps.stop import StopSignals
+
+if TYPE_CHECKING:
+    from statelab.sweeps.ahead import Ahead
 
 KINDS = ("local", "ray", "slurm")
 
@@ -53,8 +56,11 @@ class Crew:
         return {} if self.url is None else {"STATELAB_STORAGE": self.url}
 
 
-def engine_of(engine: Engine) -> Callable[[Crew, StopSignals], None]:
-    """What runs a crew until no lane waits. Raises UserError for an unknown engine, option or missing package."""
+def engine_of(engine: Engine, ahead: Ahead | None = None) -> Callable[[Crew, StopSignals], None]:
+    """What runs a crew until no lane waits; on this machine with workers that were started ahead, if they are there.
+
+    Raises UserError for an unknown engine, option or missing package.
+    """
     if engine.kind == "slurm":
         from statelab.sweeps.slurm import slurm_engine
 
@@ -71,4 +77,4 @@ def engine_of(engine: Engine) -> Callable[[Crew, StopSignals], None]:
         raise UserError(f"the local engine has no option {min(engine.options)!r}: --workers is all it takes")
     from statelab.sweeps.pool import Pool
 
-    return lambda crew, stop: Pool(crew, stop).run()
+    return lambda crew, stop: Pool(crew, stop, ahead).run()

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from statelab.sweeps.ahead import Ahead, likely_crew, most_lanes_of
 from statelab.sweeps.cells import Cell, cells_of
 from statelab.sweeps.engine import LOCAL, Crew, Engine, engine_of
 from statelab.sweeps.errors import LanesFailed, UserError
-from statelab.sweeps.plan import most_lanes
-from statelab.sweeps.pool import WorkerFailed, cores, die_with_launcher
+from statelab.sweeps.pool import WorkerFailed, cores, crew_size, die_with_launcher
 from statelab.sweeps.read import parse_spec
 from statelab.sweeps.readable import read_study
 from statelab.sweeps.spec import Spec
@@ -30,9 +30,9 @@ STORAGE_VARIABLE = "STATELAB_STORAGE"
 
 def run_study(spec: Spec, runs: Path, **how: Any) -> Report:
     """Run what is missing of a study, as `train_study` does, and write its report; prints as it goes."""
-    from statelab.analysis.report import write_report
-
     keeper = train_study(spec, runs, **how)
+    from statelab.analysis.report import write_report  # its plots take a second to import
+
     report = write_report(keeper.folder)
     print(report.text)  # noqa: T201
     print(f"page: {report.files['report.html']}")  # noqa: T201
@@ -56,23 +56,32 @@ def train_study(
     `workers` is how many processes train at once; 0 is one for each graphics card, or for each core where there
     is work for so many. Raises Interrupted if stopped by a signal, UserError where what was asked cannot be done.
     """
-    from statelab.sweeps.keeper import Keeper
-
     folder = runs / spec.name
-    start = engine_of(engine)
-    with StopSignals() as stop:
-        cells, chosen = _prepare(spec, device, here=engine.kind == "local")
-        keeper = Keeper(spec, folder, storage_of(folder, storage), _say)
+    here = engine.kind == "local"
+    url = storage_of(folder, storage)
+    with (
+        StopSignals() as stop,
+        Ahead(likely_crew(spec, folder, device, max_lanes, workers, url) if here else None) as ahead,
+    ):
+        start = engine_of(engine, ahead)
+        from statelab.sweeps.keeper import Keeper
+
+        cells, chosen = _prepare(spec, device, here=here)
+        stop.check()
+        keeper = Keeper(spec, folder, url, _say)
         waiting = keeper.start(retry_failed=retry_failed)
         ready = keeper.ledger.cells_waiting(keeper.cells())
-        count = workers or (_workers_for(ready, waiting, chosen) if engine.kind == "local" else 1)
-        count = min(count, _most_workers(keeper, len(cells), waiting))
+        count = workers or (_workers_for(ready, waiting, chosen) if here else 1)
+        assert keeper.plan is not None
+        count = min(count, max(1, most_lanes_of(spec, keeper.plan, waiting)))
         _say(_first_line(keeper, len(cells), waiting, chosen, count if waiting else 1))
         stop.check()
-        if waiting and (count > 1 or engine.kind != "local"):
-            where = chosen.type if engine.kind == "local" else device
-            start(Crew(folder, count, where, _share(max_lanes, waiting, count, chosen), keeper.url), stop)
+        if waiting and (count > 1 or not here):
+            where = chosen.type if here else device
+            share = max_lanes if here else _share(max_lanes, waiting, count, chosen)
+            start(Crew(folder, count, where, share, keeper.url), stop)
         else:
+            ahead.end()
             _work(keeper, chosen, stop, max_lanes, wait=False)
         stop.check()
         keeper.cells()
@@ -134,13 +143,14 @@ def _work(keeper: Keeper, device: torch.device, stop: StopSignals, max_lanes: in
     Worker(
         keeper.folder, keeper.ledger, keeper.plan.cells, device, stop, max_lanes,
         say=_say, retries=keeper.spec.retries, loggers=keeper.spec.loggers, more=keeper.cells, wait=wait,
+        crew=crew_size(),
     ).work()  # fmt: skip
 
 
 def _prepare(spec: Spec, device: str, *, here: bool = True) -> tuple[tuple[Cell, ...], torch.device]:
     from statelab.models.arithmetic import check_arithmetic
+    from statelab.sweeps.device import pick_device
     from statelab.sweeps.loggers import check_loggers
-    from statelab.sweeps.run import pick_device
 
     cells = cells_of(spec)
     try:
@@ -192,14 +202,8 @@ def _workers_for(cells: int, lanes: int, device: torch.device) -> int:
     return max(1, min(lanes, torch.cuda.device_count()) if device.type == "cuda" else min(cells, cores()))
 
 
-def _most_workers(keeper: Keeper, cells: int, waiting: int) -> int:
-    """Workers beyond one a lane, of those that wait or may follow, would find nothing to do."""
-    assert keeper.plan is not None
-    lanes = cells * sum(most_lanes(keeper.spec)) if keeper.plan.is_open else waiting
-    return max(1, lanes)
-
-
 def _share(max_lanes: int, lanes: int, workers: int, device: torch.device) -> int:
+    # Jobs and actors begin when they can: the first one does not know of the others, as a pool's workers do.
     return min(max_lanes, max(1, -(-lanes // workers))) if device.type == "cuda" else max_lanes
 
 

@@ -10,15 +10,23 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from statelab.sweeps.engine import Crew
 from statelab.sweeps.progress import LAST_MARK, LIVE_MARK, RELAY, Board
 from statelab.sweeps.stop import Interrupted, StopSignals
 
+if TYPE_CHECKING:
+    from statelab.sweeps.ahead import Ahead
+
 _PR_SET_PDEATHSIG = 1
 MAX_DEATHS = 5
 LONG_LIFE_SECONDS = 60.0
 """A worker that is killed more often than MAX_DEATHS times in a row, each time sooner than this, is given up."""
+
+CREW = "STATELAB_CREW"
+"""Set in workers of a pool: how many they are."""
 
 
 def cores() -> int:
@@ -33,8 +41,8 @@ class WorkerFailed(Exception):
 class Pool:
     """A crew on this machine: each worker has its share of the cores, or a card of its own."""
 
-    def __init__(self, crew: Crew, stop: StopSignals) -> None:
-        self._crew, self._count, self._stop = crew, crew.count, stop
+    def __init__(self, crew: Crew, stop: StopSignals, ahead: Ahead | None = None) -> None:
+        self._crew, self._count, self._stop, self._ahead = crew, crew.count, stop, ahead
         self._lines: queue.Queue[tuple[int, str | None]] = queue.Queue()
         self._workers: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
@@ -47,6 +55,8 @@ class Pool:
         board = Board()
         try:
             self._workers = [self._start(index) for index in range(self._count)]
+            if self._ahead is not None:
+                self._ahead.end()
             self._watch(board)
         finally:
             board.close()
@@ -90,12 +100,10 @@ class Pool:
         return True
 
     def _start(self, index: int) -> subprocess.Popen[str]:
-        threads = max(1, cores() // self._count)
-        changes = self._crew.environment() | {RELAY: str(os.getpid()), "OMP_NUM_THREADS": str(threads)}
-        if self._crew.device == "cuda":
-            changes["CUDA_VISIBLE_DEVICES"] = _card(index)
-        worker = subprocess.Popen(
-            self._crew.command(),
+        command, changes = self._crew.command(), environment_of(self._crew, index)
+        worker = None if self._ahead is None else self._ahead.take(command, changes)
+        worker = worker or subprocess.Popen(
+            command,
             env=os.environ | changes,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -117,14 +125,38 @@ class Pool:
         self._lines.put((index, None))
 
 
-def _card(index: int) -> str:
-    """The card of a worker: one of those that the launcher may see, in turn."""
-    seen = [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card.strip()]
-    if seen:
-        return seen[index % len(seen)]
-    import torch
+def environment_of(crew: Crew, index: int, cards: int | None = None) -> dict[str, str]:
+    """What a worker's environment has beside its launcher's: its share of the cores, or a card of its own.
 
-    return str(index % max(1, torch.cuda.device_count()))
+    `cards` is how many there are, None to ask torch.
+    """
+    threads = max(1, cores() // crew.count)
+    changes = {RELAY: str(os.getpid()), CREW: str(crew.count), "OMP_NUM_THREADS": str(threads)}
+    if crew.device == "cuda":
+        changes["CUDA_VISIBLE_DEVICES"] = _card(index, cards)
+    return crew.environment() | changes
+
+
+def visible_cards() -> int:
+    """How many cards a launcher probably has, told without torch."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return len([card for card in _listed_cards() if card.strip() != "-1"])
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def _listed_cards() -> list[str]:
+    return [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card.strip()]
+
+
+def _card(index: int, cards: int | None) -> str:
+    """The card of a worker: one of those that the launcher may see, in turn."""
+    if seen := _listed_cards():
+        return seen[index % len(seen)]
+    if cards is None:
+        import torch
+
+        cards = torch.cuda.device_count()
+    return str(index % max(1, cards))
 
 
 def _signal_name(number: int) -> str:
@@ -132,6 +164,11 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def crew_size() -> int:
+    """How many workers of this one's pool there are, those that are still starting included; 1 without a pool."""
+    return int(os.environ.get(CREW, "1"))
 
 
 def die_with_launcher() -> None:

@@ -22,17 +22,6 @@ from statelab.sweeps.stop import StopSignals
 CHECKPOINT_SECONDS = 60.0
 
 
-def pick_device(name: str) -> torch.device:
-    """The device called `auto`, `cpu` or `cuda`. Raises ValueError where it is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device 'cuda' was asked for, but torch sees no CUDA device: use 'cpu' or 'auto'")
-    if name not in ("cpu", "cuda"):
-        raise ValueError(f"unknown device {name!r}; known: auto, cpu, cuda")
-    return torch.device(name)
-
-
 def make_trainer(device: torch.device, callbacks: list[Callback], folder: Path | None = None) -> Trainer:
     """A Lightning Trainer that says and writes nothing of its own; one chunk is one of its steps."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

@@ -19,6 +19,7 @@ from statelab.models.settings import Lane
 from statelab.sweeps.cells import Cell
 from statelab.sweeps.lease import LEASE_SECONDS, is_alive, this_worker
 from statelab.sweeps.record import LaneFolder
+from statelab.sweeps.sharing import shared
 from statelab.sweeps.storage import Storage
 from statelab.sweeps.trials import (
     LaneState,
@@ -29,6 +30,9 @@ from statelab.sweeps.trials import (
     states_of,
     tell_readers,
 )  # fmt: skip
+
+LEASE = "lease "
+"""Before a worker's name: the study's attribute that says until when it holds what it holds."""
 
 
 class Ledger:
@@ -99,18 +103,25 @@ class Ledger:
         return len(waiting & wanted.keys())
 
     def claim(
-        self, cells: Sequence[Cell], limit: int, together: Sequence[Collection[str]] = ()
+        self,
+        cells: Sequence[Cell],
+        limit: int,
+        together: Sequence[Collection[str]] = (),
+        crew: int | None = None,
     ) -> tuple[Cell, tuple[Lane, ...]] | None:
         """Take up to `limit` waiting lanes of the first cell that has any, in the spec's order; None if none wait.
 
         Lanes of `together`, which share a checkpoint, are taken along with any of them. A lane that has failed
         before is taken alone and last, so that it fails no other with it. What dead workers held is given back
-        first.
+        first. With `crew`, how many workers there are or will be at least, this one takes its share of what is left
+        instead (sweeps/sharing.py).
         """
         with self._at.lock(self._name):
             self._reap()
             waiting = self._waiting()
             fresh = {lane_id for lane_id, trial in waiting.items() if not trial.user_attrs.get("tries")}
+            if crew is not None and (workers := max(crew, self._living())) > 1:
+                cells, limit = shared(cells, limit, fresh, self.states(), self._folder, workers)
             for queue, most in ((fresh, limit), (waiting.keys() - fresh, 1)):
                 for cell in cells:
                     ids = [lane_id for lane in cell.lanes if (lane_id := cell.lane_id(lane)) in queue]
@@ -164,7 +175,11 @@ class Ledger:
 
     def beat(self) -> None:
         """Renew this worker's lease on the lanes it holds."""
-        self._storage.set_study_user_attr(self._id, f"lease {self.worker}", time.time() + LEASE_SECONDS)
+        self._storage.set_study_user_attr(self._id, LEASE + self.worker, time.time() + LEASE_SECONDS)
+
+    def leave(self) -> None:
+        """End this worker's lease, so that the others share what is left without it."""
+        self._storage.set_study_user_attr(self._id, LEASE + self.worker, 0.0)
 
     def keep(self, name: str, value: Any) -> None:
         """Keep plain data with the study, for workers that share no folder with the launcher."""
@@ -238,10 +253,16 @@ class Ledger:
         values = None if accuracy is None else [accuracy]
         self._storage.set_trial_state_values(trial._trial_id, state, values)
 
+    def _living(self) -> int:
+        leases = self._storage.get_study_user_attrs(self._id).items()
+        ends = {name.removeprefix(LEASE): float(end) for name, end in leases if name.startswith(LEASE)}
+        others = ends.keys() - {self.worker}
+        return 1 + sum(ends[worker] > 0 and is_alive(worker, ends[worker], time.time()) for worker in others)
+
     def _is_alive(self, trial: FrozenTrial) -> bool:
         # Claims note their worker under the lock, so a running trial without one belongs to a worker that died.
         worker = str(trial.user_attrs.get("worker", ""))
-        lease = self._storage.get_study_user_attrs(self._id).get(f"lease {worker}", 0.0)
+        lease = self._storage.get_study_user_attrs(self._id).get(LEASE + worker, 0.0)
         return is_alive(worker, float(lease), time.time())
 
 

@@ -10,10 +10,11 @@ from statelab.models.config import ModelConfig
 from statelab.models.learner import Learner
 from statelab.models.settings import EvaluationSettings, Lane, OptimiserSettings, TrainingSettings
 from statelab.sweeps.cells import Cell
+from statelab.sweeps.device import pick_device
 from statelab.sweeps.progress import Progress
 from statelab.sweeps.record import LANE_COLUMNS
 from statelab.sweeps.results import count_solved, lane_row
-from statelab.sweeps.run import fit, pick_device
+from statelab.sweeps.run import fit
 from statelab.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -35,12 +35,16 @@ _WHAT_A_TRIAL_IS = (
 
 
 class LaneState(NamedTuple):
-    """A lane in the ledger: waiting, running, finished or failed; seconds since the epoch at which it began, ended."""
+    """A lane in the ledger: waiting, running, finished or failed; seconds since the epoch at which it began, ended.
+
+    `worker` trains it or has trained it; empty where it was told from its record.
+    """
 
     state: str
     began: float | None
     ended: float | None
     error: str
+    worker: str = ""
 
 
 def lane_of(trial: FrozenTrial) -> str:
@@ -72,7 +76,9 @@ def _state_of(trial: FrozenTrial) -> LaneState | None:
     began, ended = (
         None if time is None else time.timestamp() for time in (trial.datetime_start, trial.datetime_complete)
     )
-    return LaneState(state, began, ended, str(trial.user_attrs.get("error", "unknown")))
+    attributes = trial.user_attrs
+    error, worker = str(attributes.get("error", "unknown")), str(attributes.get("worker", ""))
+    return LaneState(state, began, ended, error, worker)
 
 
 def new_trial(

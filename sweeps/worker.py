@@ -41,7 +41,8 @@ class Worker:
     """Trains what waits in a study's ledger, population by population.
 
     `more`, asked where nothing waits, gives the cells that the results so far ask for; with `wait` the worker stays
-    while other workers hold lanes: for what may follow on them, or fall back to the queue.
+    while other workers hold lanes: for what may follow on them, or fall back to the queue. `crew` is how many workers
+    have been started together, which some of them may not have said yet.
     """
 
     folder: Path
@@ -55,6 +56,7 @@ class Worker:
     loggers: Sequence[LoggerSpec] = ()
     more: Callable[[], Sequence[Cell]] | None = None
     wait: bool = False
+    crew: int = 1
 
     def __post_init__(self) -> None:
         self._populations = Populations(self.folder)
@@ -62,20 +64,27 @@ class Worker:
 
     def work(self) -> None:
         """Train until no lane waits. Raises Interrupted if asked to stop; its lanes go back to the queue."""
+        self.ledger.beat()
         with Heartbeat(self.ledger.beat, self.say):
-            while True:
-                self.stop.check()
-                claimed = self.ledger.claim(self.cells, self.max_lanes, self._populations.groups())
-                if claimed is None:
-                    if self._is_done():
-                        return
-                    continue
-                cell, lanes = claimed
-                try:
-                    self._train_claimed(cell, lanes)
-                except BaseException:
-                    self._give_back(cell, lanes)
-                    raise
+            self._work()
+        self.ledger.leave()
+
+    def _work(self) -> None:
+        # On cores a population takes the time of its lanes one by one: nothing is gained by cutting the last ones.
+        crew = self.crew if self.device.type == "cuda" else None
+        while True:
+            self.stop.check()
+            claimed = self.ledger.claim(self.cells, self.max_lanes, self._populations.groups(), crew)
+            if claimed is None:
+                if self._is_done():
+                    return
+                continue
+            cell, lanes = claimed
+            try:
+                self._train_claimed(cell, lanes)
+            except BaseException:
+                self._give_back(cell, lanes)
+                raise
 
     def _is_done(self) -> bool:
         if self.more is not None:

@@ -209,3 +209,24 @@ def test_a_lost_device_ends_the_worker_and_fails_its_lanes_alone(
     monkeypatch.setattr(Learner, "gradients", gradients)
     run(tmp_path)
     assert len(collect(tmp_path)) == 12
+
+
+@pytest.mark.parametrize(("device", "crew"), [("cuda", 3), ("cpu", None)])
+def test_only_workers_on_cards_take_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, crew: int | None
+) -> None:
+    """On cores a population's time is its lanes': what a worker takes there depends on nobody else."""
+    ledger = Ledger(tmp_path, "small")
+    asked: list[tuple[int | None, int]] = []
+
+    def claim(self: Ledger, cells: Any, limit: int, together: Any, crew: int | None) -> None:
+        asked.append((crew, Ledger(tmp_path, "small")._living()))
+
+    monkeypatch.setattr(Ledger, "claim", claim)
+    Worker(tmp_path, ledger, (), torch.device(device), StopSignals(), crew=3).work()
+    assert asked == [(crew, 1)], "a process is one worker, by whichever of its ledgers"
+    other = Ledger(tmp_path, "small")
+    other.worker = "elsewhere:1:1"
+    assert other._living() == 1, "the worker has left"
+    other.beat()
+    assert ledger._living() == 2

@@ -20,7 +20,7 @@ from unittest import mock
 
 import statelab.sweeps.keeper
 import statelab.sweeps.worker  # noqa: F401
-from statelab.sweeps import cli, pool, run
+from statelab.sweeps import cli, launch, pool, run
 
 CLI = "statelab.sweeps.cli"
 TORN = Path(__file__).parent / "torn/sitecustomize.py"
@@ -107,6 +107,7 @@ def _be(
         with (
             mock.patch.object(run, "CHECKPOINT_SECONDS", CHECKPOINT_SECONDS),
             mock.patch.object(pool, "subprocess", _popen_that_forks()),
+            mock.patch.object(launch, "likely_crew", return_value=None),  # it would import all anew
         ):
             cli.main()
         code = 0

@@ -67,12 +67,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Run:
     """One way in which the study was run.
 
-    `seconds` is all of it, imports included; `working` is from the first lane's start to the last lane's record.
+    `seconds` is all of it, imports included; `start` until the first lane began, `working` from there to the last
+    lane's record.
     `threads` has, for each thread of each process, its share of a core in every interval while lanes were trained.
     """
 
     workers: int
     seconds: float = 0.0
+    start: float = 0.0
     working: float = 0.0
     lane_steps: int = 0
     training: float = 0.0
@@ -118,7 +120,7 @@ def measure(folder: Path, workers: int, steps: int, device: str) -> Run:
     command = [sys.executable, "-m", "statelab.sweeps.cli", "run", str(spec), "--workers", str(workers)]
     command += ["--device", device, "--no-report"]
     path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    found, began = Run(workers), time.monotonic()
+    found, began, at_clock = Run(workers), time.monotonic(), time.time()
     with (folder / "said").open("w") as said:
         environment = os.environ | {"PYTHONPATH": path}
         launcher = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said)
@@ -137,6 +139,7 @@ def measure(folder: Path, workers: int, steps: int, device: str) -> Run:
     records = collect(folder / "runs/small")
     found.lane_steps, found.training = steps * len(records), float(records["seconds"].sum())
     first = min(path.stat().st_mtime for path in lanes.glob("*/spec.json"))
+    found.start = first - at_clock
     found.working = max(path.stat().st_mtime for path in lanes.glob("*/result.json")) - first
     return found
 
@@ -167,10 +170,10 @@ def _children(process: int) -> list[int]:
 
 def table(runs: list[Run]) -> str:
     """The runs for a person, the last one's throughput over the first one's, and the threads."""
-    lines = ["workers  lane-steps  all s  working s  lane-steps/s  while training"]
+    lines = ["workers  lane-steps  all s  first lane s  working s  lane-steps/s  while training"]
     lines += [
-        f"{run.workers:>7}  {run.lane_steps:>10,}  {run.seconds:>5.1f}  {run.working:>9.1f}  {run.throughput:>12,.0f}  "
-        f"{run.training_throughput:>14,.0f}"
+        f"{run.workers:>7}  {run.lane_steps:>10,}  {run.seconds:>5.1f}  {run.start:>12.1f}  {run.working:>9.1f}  "
+        f"{run.throughput:>12,.0f}  {run.training_throughput:>14,.0f}"
         for run in runs
     ]
     first, last = runs[0], runs[-1]
