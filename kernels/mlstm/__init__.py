@@ -64,7 +64,8 @@ def mlstm(
 
     Backend "triton" (added writes; K, V up to 128, or 64 for an orthogonal read, but not by the polar factor) makes
     its products in `precision`, see `kernels.precision`, and the iterations of an orthogonal read in
-    `read_precision`, see `kernels.orthogonal_read`; the others compute in the width of their inputs. Its `programs` own
+    `read_precision`, see `kernels.orthogonal_read`, beside which n·q is float32's; the others compute in the width of
+    their inputs. Its `programs` own
     "chunks" or, at widths up to 64, "sequences": for timing, the numbers are the same but for rounding; "auto" takes
     sequences where there are many, see `tiles`.
 

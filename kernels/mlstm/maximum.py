@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from statelab.kernels.lanes import lift
+from statelab.kernels.running import time_last, time_second
 
 
 def running_maximum(gate_BTH: Tensor, log_forget_BTH: Tensor, m_BH: Tensor) -> Tensor:
@@ -26,37 +27,40 @@ def running_maximum(gate_BTH: Tensor, log_forget_BTH: Tensor, m_BH: Tensor) -> T
 
 @torch.library.custom_op("statelab::mlstm_stabiliser", mutates_args=())
 def stabiliser(gate: Tensor, log_forget: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """m, and for each step the one that set its maximum, −1 for the start."""
-    sums = log_forget.cumsum(dim=1)
-    highest, setter = torch.cummax(gate - sums, dim=1)
-    start = start.unsqueeze(1)
-    return sums + torch.maximum(start, highest), torch.where(start > highest, -1, setter)
+    """m, and for each step the one that set its maximum, `[B, H, T]`, −1 for the start."""
+    sums = time_last(log_forget).cumsum(dim=-1)
+    highest, setter = torch.cummax(time_last(gate) - sums, dim=-1)
+    start = start.unsqueeze(-1)
+    return time_second(sums + torch.maximum(start, highest)), torch.where(start > highest, -1, setter)
 
 
 @stabiliser.register_fake
 def _(gate: Tensor, log_forget: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(gate), torch.empty_like(gate, dtype=torch.long)
+    rows, time, heads = gate.shape
+    return gate.new_empty(gate.shape), gate.new_empty((rows, heads, time), dtype=torch.long)
 
 
 @torch.library.custom_op("statelab::mlstm_stabiliser_backward", mutates_args=())
 def stabiliser_backward(setter: Tensor, dm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the gate, of log f and of the start: differences of sums, where a scatter would add in any order."""
-    time = setter.shape[1]
-    steps = torch.arange(time, device=setter.device).view(1, -1, 1)
+    time = setter.shape[-1]
+    steps = torch.arange(time, device=setter.device)
     sets = setter == steps
     # A step that set the maximum has it up to the next that did; the start up to the first.
-    nexts = torch.where(sets, steps, time).flip(1).cummin(dim=1).values.flip(1)
-    ends = torch.cat((nexts[:, 1:], torch.full_like(nexts[:, :1], time)), dim=1)
-    sums = dm.flip(1).cumsum(dim=1).flip(1)
-    beyond = torch.cat((sums, torch.zeros_like(sums[:, :1])), dim=1)
-    dgate = torch.where(sets, sums - beyond.gather(1, ends), 0)
-    dstart = sums[:, 0] - beyond.gather(1, nexts[:, :1])[:, 0]
-    return dgate, (dm - dgate).flip(1).cumsum(dim=1).flip(1), dstart
+    nexts = torch.where(sets, steps, time).flip(-1).cummin(dim=-1).values.flip(-1)
+    ends = torch.cat((nexts[..., 1:], torch.full_like(nexts[..., :1], time)), dim=-1)
+    dm = time_last(dm)
+    sums = dm.flip(-1).cumsum(dim=-1).flip(-1)
+    beyond = torch.cat((sums, torch.zeros_like(sums[..., :1])), dim=-1)
+    dgate = torch.where(sets, sums - beyond.gather(-1, ends), 0)
+    dstart = sums[..., 0] - beyond.gather(-1, nexts[..., :1])[..., 0]
+    dforget = (dm - dgate).flip(-1).cumsum(dim=-1).flip(-1)
+    return time_second(dgate), time_second(dforget), dstart
 
 
 @stabiliser_backward.register_fake
 def _(setter: Tensor, dm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(dm), torch.empty_like(dm), torch.empty_like(dm[:, 0])
+    return dm.new_empty(dm.shape), dm.new_empty(dm.shape), dm.new_empty(setter.shape[:2])
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The mLSTM with orthogonalised reads by Triton kernels: the read's, and the plain mLSTM's for its denominator.
+"""The mLSTM with orthogonalised reads by Triton kernels: the read's, its denominator's, the plain mLSTM's for a blend.
 
 Legend: B rows, T time, H heads, K key width, V value width.
 """
@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from statelab.kernels.mlstm.denominator import denominator
 from statelab.kernels.mlstm.maximum import running_maximum
 from statelab.kernels.mlstm.options import Options, Programs
 from statelab.kernels.mlstm.tiles import tiles
@@ -43,12 +44,14 @@ def orthogonal(
         C_BHKV, n_BHK, m_BH = (part.float() for part in state)
     m_BTH = running_maximum(gate_BTH, log_forget_BTH, m_BH)
     before_BTH = torch.cat((m_BH.unsqueeze(1), m_BTH[:, :-1]), dim=1)
+    log_f_BTH = log_forget_BTH + before_BTH - m_BTH
+    log_i_BTH = gate_BTH - m_BTH - 0.5 * math.log(key_width)
     y_BTHV, after_BHKV, _ = orthogonal_scan(
         q_BTHK,
         k_BTHK,
         v_BTHV,
-        log_forget_BTH + before_BTH - m_BTH,
-        gate_BTH - m_BTH - 0.5 * math.log(key_width),
+        log_f_BTH,
+        log_i_BTH,
         C_BHKV,
         list(COEFFICIENTS[options.factor]),
         options.iterations,
@@ -56,16 +59,12 @@ def orthogonal(
         read_precision,
     )
     if blend is not None:
-        plain_BTHV, _ = _plain(inputs, v_BTHV, (C_BHKV, n_BHK, m_BH), precision, options.programs)
+        plain_BTHV = _plain(inputs, v_BTHV, (C_BHKV, n_BHK, m_BH), precision, options.programs)
         y_BTHV = blend * y_BTHV + (1 - blend) * plain_BTHV.float()
-    # n is the memory of values that are all 1, and n·q what is read of it.
-    ones_BTH1 = torch.ones_like(v_BTHV[..., :1])
-    nq_BTH1, (_, n_BHK, _) = _plain(
-        inputs, ones_BTH1, (n_BHK.unsqueeze(-1), n_BHK, m_BH), precision, options.programs
-    )
+    nq_BTH, n_BHK = denominator(q_BTHK, k_BTHK, log_f_BTH, log_i_BTH, n_BHK)
     if options.normaliser:
-        floor_BTH1 = torch.exp(-m_BTH).unsqueeze(-1)
-        y_BTHV = y_BTHV / (torch.maximum(nq_BTH1.float().abs(), floor_BTH1) + 1e-6)
+        # Multiplied, for the gradient's sake: that of a quotient passes over y two times more.
+        y_BTHV = y_BTHV * (torch.maximum(nq_BTH.abs(), torch.exp(-m_BTH)) + 1e-6).reciprocal().unsqueeze(-1)
     return y_BTHV.to(v_BTHV.dtype), (after_BHKV, n_BHK, m_BTH[:, -1])
 
 
@@ -75,9 +74,10 @@ def _plain(
     state: State,
     precision: str,
     programs: Programs,
-) -> tuple[Tensor, State]:
+) -> Tensor:
+    """The read Cᵀ q alone."""
     q_BTHK, k_BTHK, input_gate_BTH, forget_gate_BTH = inputs
-    return tiles(
+    read_BTHV, _ = tiles(
         q_BTHK,
         k_BTHK,
         v_BTHV,
@@ -88,3 +88,4 @@ def _plain(
         precision=precision,
         programs=programs,
     )
+    return read_BTHV
