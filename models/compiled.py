@@ -20,7 +20,7 @@ from statelab.models.long_sums import divide_long_sums
 from statelab.models.settings import Arithmetic
 from statelab.models.step import StepFunction, Tensors
 
-OPTIONS = {"comprehensive_padding": False}
+OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"comprehensive_padding": False}
 """Of inductor: rows of its own tensors one behind the other. Padded to whole cache lines, what several products take
 is copied for each of them.
 """

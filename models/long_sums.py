@@ -33,7 +33,8 @@ def product_in_pieces(left_NKM: Tensor, right_NKJ: Tensor, number: int, pieces: 
     one, other = (factor.reshape(number * pieces, -1, factor.shape[-1]) for factor in (left_NKM, right_NKJ))
     parts = torch.bmm(one.transpose(1, 2), other).unflatten(0, (number, pieces))
     wide = torch.promote_types(parts.dtype, torch.float32)
-    return parts.sum(dim=1, dtype=wide).to(parts.dtype)
+    total: Tensor = parts.sum(dim=1, dtype=wide)
+    return total.to(parts.dtype)
 
 
 @product_in_pieces.register_fake
