@@ -3,7 +3,8 @@
 *Fragment order* is a matrix in memory as it lies in registers, tile by tile, so that what a thread loads at once is
 its own: within a tile [row half, row % 8, pair of columns % 4, column half, column % 2] for float32, 4 numbers at
 once, and [row % 8, pair of columns % 4, column half, row half, column % 2] for 16 bits, 8 at once. The latter is the
-order of registers in which a matrix unit takes a left operand; in another, they are copied for each product anew.
+order of registers in which a matrix unit takes a left operand; for the right one of L Rᵀ the halves change places. In
+another order they are copied for each product anew.
 
 A matrix or a vector is one load or one store, padded to a power of two and split in registers: Triton's compiler (its
 pass Coalesce) goes through all that a kernel computes once for each of them, and by its square. With one a tile,
@@ -20,6 +21,10 @@ from statelab.kernels.dot import INTERPRETED
 # mypy: disable-error-code="no-untyped-def,assignment"
 # Triton grows tuples by adding them, and its branches are statements.
 # ruff: noqa: RUF005
+
+
+LEFT, RIGHT = tl.constexpr("left"), tl.constexpr("right")
+"""The side of a product on which an operand of 16 bits is to stand."""
 
 
 @triton.constexpr_function
@@ -105,7 +110,7 @@ def _place(pointer, TILES: tl.constexpr, PADDED: tl.constexpr):
 
 
 @triton.jit
-def load_fragments(pointer, COUNT: tl.constexpr):
+def load_fragments(pointer, COUNT: tl.constexpr, SIDE: tl.constexpr = LEFT):
     """COUNT tiles that lie in fragment order, in the type that they lie in."""
     TILES: tl.constexpr = _group(COUNT)
     PADDED: tl.constexpr = _padded(TILES)
@@ -117,18 +122,19 @@ def load_fragments(pointer, COUNT: tl.constexpr):
     else:
         if INTERPRETED:
             line = line.to(tl.float32)
-        blocks = tl.permute(tl.reshape(line, [PADDED, 8, 4, 2, 2, 2]), (4, 1, 3, 2, 5, 0))
+        line = tl.reshape(line, [PADDED, 8, 4, 2, 2, 2])
+        blocks = tl.permute(line, (4, 1, 3, 2, 5, 0) if SIDE == LEFT else (3, 1, 4, 2, 5, 0))
     pieces = _apart(tl.reshape(blocks, [16, 16, PADDED]), PADDED)
     out = ()
     for tile in tl.static_range(TILES):
         out = out + (pieces[tile],)
     if COUNT > TILES:
-        out = out + load_fragments(pointer + TILES * 256, COUNT - TILES)
+        out = out + load_fragments(pointer + TILES * 256, COUNT - TILES, SIDE)
     return out
 
 
 @triton.jit
-def store_fragments(pointer, x):
+def store_fragments(pointer, x, SIDE: tl.constexpr = LEFT):
     """Write tiles in fragment order."""
     TILES: tl.constexpr = _group(len(x))
     PADDED: tl.constexpr = _padded(TILES)
@@ -137,10 +143,10 @@ def store_fragments(pointer, x):
     if pointer.dtype.element_ty == tl.float32:
         line = tl.permute(blocks, (5, 0, 1, 3, 2, 4))
     else:
-        line = tl.permute(blocks, (5, 1, 3, 2, 0, 4))
+        line = tl.permute(blocks, (5, 1, 3, 2, 0, 4) if SIDE == LEFT else (5, 1, 3, 0, 2, 4))
     tl.store(place, tl.reshape(line, place.shape), mask=inside)
     if len(x) > TILES:
         rest = ()
         for tile in tl.static_range(TILES, len(x)):
             rest = rest + (x[tile],)
-        store_fragments(pointer + TILES * 256, rest)
+        store_fragments(pointer + TILES * 256, rest, SIDE)

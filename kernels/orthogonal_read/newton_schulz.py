@@ -12,8 +12,16 @@ import triton
 import triton.language as tl
 
 from statelab.kernels.orthogonal_read.memory import (
+    RIGHT,
     load_fragments,
     store_fragments,
+)
+from statelab.kernels.orthogonal_read.symmetric import (
+    mirrored,
+    symmetric_operand,
+    symmetric_sum,
+    symmetric_times,
+    upper,
 )
 from statelab.kernels.orthogonal_read.tiles import (
     add_outer,
@@ -21,8 +29,6 @@ from statelab.kernels.orthogonal_read.tiles import (
     operand,
     parts_of,
     scaled,
-    symmetric_operand,
-    symmetric_times,
     times_transposed,
     times_vector,
     transposed,
@@ -34,32 +40,47 @@ from statelab.kernels.orthogonal_read.tiles import (
 # ruff: noqa: RUF005
 
 
+@triton.constexpr_function
+def kept_tiles(n, square):
+    """Tiles of each part that an iteration keeps for its gradient: of U, of its step, and of A if γ is not 0."""
+    return n * n + (2 if square else 1) * (n * (n + 1) // 2)
+
+
+@triton.constexpr_function
+def passing_tiles(n, square):
+    """Tiles of each part that pass through memory within an iteration's gradient, see `_both_ways`."""
+    return 2 * n * n if square else 0
+
+
 @triton.jit
-def iterate(u, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
-    """One iteration on a matrix; SQUARE if γ is not 0."""
-    left = operand(u, FORMAT)
+def iterate(u, left, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
+    """One iteration on a matrix whose operand is `left`; SQUARE if γ is not 0. With it come the operands of
+    β A + γ A² and, behind it if SQUARE, of A, on and above the diagonal."""
     turned = transposed(left, N)
     gram = symmetric_times(turned, turned, (), N, FORMAT)
-    return times_transposed(left, _step(gram, beta, gamma, SQUARE, N, FORMAT), u, N, FORMAT)
+    if SQUARE:
+        half = operand(upper(gram, N), FORMAT)
+        whole = mirrored(half, N)
+        step = combine(beta, gram, gamma, symmetric_times(whole, whole, (), N, FORMAT))
+    else:
+        half = ()
+        step = scaled(beta, gram)
+    step = operand(upper(step, N), FORMAT)
+    return times_transposed(left, mirrored(step, N), u, N, FORMAT), step + half
 
 
 @triton.jit
-def _step(gram, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
-    """The operand β A + γ A²."""
-    if SQUARE:
-        half = symmetric_operand(gram, N, FORMAT)
-        step = combine(beta, gram, gamma, symmetric_times(half, half, (), N, FORMAT))
-    else:
-        step = scaled(beta, gram)
-    return symmetric_operand(step, N, FORMAT)
+def store_iteration(place, left, made, N: tl.constexpr):
+    """Keep what `iterate_backward` needs of an iteration: its matrix's operand and what `iterate` made on the way."""
+    store_fragments(place, left)
+    store_fragments(place + len(left) * 256, made, RIGHT)
 
 
 @triton.jit
 def _both_ways(left, right, room, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
     """L Rᵀ + R Lᵀ; `room` takes two operands."""
     if parts_of(FORMAT) == 1 or not SQUARE:
-        total = symmetric_times(left, right, (), N, FORMAT)
-        total = symmetric_times(right, left, total, N, FORMAT)
+        total = symmetric_sum(left, right, N, FORMAT)
     else:
         # By way of memory, and in a loop: Triton's compiler takes two thirds of the time, whose passes look back over
         # all that a product is made of, and registers have no room for both.
@@ -82,26 +103,27 @@ def _both_ways(left, right, room, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT:
 def iterate_backward(
     r, place, room, beta, gamma, SQUARE: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr
 ):
-    """The gradient R of an iteration's result to that of its matrix U, whose operand lies at `place`.
+    """The gradient R of an iteration's result to that of its matrix U; `store_iteration` wrote to `place`.
 
     R ← R + R (β A + γ A²) + U (β W + γ (W A + A W)),    W = Rᵀ U + Uᵀ R
     """
     # The order is that which leaves the fewest numbers alive, for registers' sake.
-    turned = transposed(load_fragments(place, N * N * parts_of(FORMAT)), N)
-    gram = symmetric_times(turned, turned, (), N, FORMAT)
+    WHOLE: tl.constexpr = N * N * parts_of(FORMAT)
+    HALF: tl.constexpr = N * (N + 1) // 2 * parts_of(FORMAT)
     above = operand(r, FORMAT)
-    out = times_transposed(above, _step(gram, beta, gamma, SQUARE, N, FORMAT), r, N, FORMAT)
+    step = mirrored(load_fragments(place + WHOLE * 256, HALF, RIGHT), N)
+    out = times_transposed(above, step, r, N, FORMAT)
     above = transposed(above, N)
-    both = _both_ways(above, turned, room, SQUARE, N, FORMAT)
+    both = _both_ways(above, transposed(load_fragments(place, WHOLE), N), room, SQUARE, N, FORMAT)
     if SQUARE:
-        half = symmetric_operand(gram, N, FORMAT)
+        half = mirrored(load_fragments(place + (WHOLE + HALF) * 256, HALF, RIGHT), N)
         across = symmetric_operand(both, N, FORMAT)
         both = combine(beta, both, gamma, _both_ways(across, half, room, SQUARE, N, FORMAT))
     else:
         both = scaled(beta, both)
     # Loaded again, from the nearest cache, rather than kept.
     tl.debug_barrier()
-    left = load_fragments(place, N * N * parts_of(FORMAT))
+    left = load_fragments(place, WHOLE)
     return times_transposed(left, symmetric_operand(both, N, FORMAT), out, N, FORMAT)
 
 

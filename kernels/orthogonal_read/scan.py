@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from statelab.kernels.lanes import lift, rows_last_contiguous
+from statelab.kernels.orthogonal_read import MOST_IN_HALF
+from statelab.kernels.orthogonal_read.newton_schulz import kept_tiles, passing_tiles
 from statelab.kernels.orthogonal_read.scan_backward import backward_kernel, carry_kernel, finish_kernel
 from statelab.kernels.orthogonal_read.scan_forward import forward_kernel, states_kernel
 from statelab.kernels.orthogonal_read.tiles import PARTS
@@ -58,6 +60,12 @@ def _numbers(coefficients: list[float], iterations: int) -> tuple[float, ...]:
     return b / a, c / a, a * a, a * scale, b * scale**3, c * scale**5
 
 
+def _operands(precision: str, coefficients: list[float], iterations: int) -> str:
+    """The FORMAT of operands for a precision: tf32's mantissas in float16, half as wide, while its exponents reach."""
+    half = precision == "tf32" and coefficients[2] == 0 and iterations <= MOST_IN_HALF
+    return "fp16" if half else precision
+
+
 @torch.library.custom_op("statelab::orthogonal_scan", mutates_args=())
 def orthogonal_scan(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, log_gain: Tensor, start: Tensor,
@@ -87,7 +95,7 @@ def orthogonal_scan(
         q, k, v, log_decay, log_gain, states, y, torch.empty(programs * n * n * 256, device=device),
         time, heads, chunks, total, key_width, value_width, iterations,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_numbers(coefficients, iterations),
-        way, coefficients[2] != 0, n, precision, LENGTH, **ONE_WARP,
+        way, coefficients[2] != 0, n, _operands(precision, coefficients, iterations), LENGTH, **ONE_WARP,
     )  # fmt: skip
     return y, last, states
 
@@ -121,8 +129,11 @@ def orthogonal_scan_backward(
     value_width, device, chunks = v.shape[-1], v.device, states.shape[2]
     n, total = _tiles(key_width, value_width), rows * heads * chunks
     size, programs = n * n * 256, _programs(total, device)
-    kept = {"tf32": torch.float32, "fp16": torch.float16}.get(precision, torch.bfloat16)
-    room = torch.empty(programs * (iterations + 2) * PARTS[precision] * size, dtype=kept, device=device)
+    form = _operands(precision, coefficients, iterations)
+    kept = {"tf32": torch.float32, "fp16": torch.float16}.get(form, torch.bfloat16)
+    square = coefficients[2] != 0
+    tiles = max(iterations - 1, 0) * kept_tiles(n, square) + passing_tiles(n, square)
+    room = torch.empty(programs * tiles * PARTS[form] * 256, dtype=kept, device=device)
     dq, dk, dv = (torch.empty(tensor.shape, device=device) for tensor in (q, k, v))
     dgain, along = torch.empty_like(log_gain), torch.empty_like(log_gain)
     ends = torch.empty_like(states)
@@ -132,8 +143,8 @@ def orthogonal_scan_backward(
         torch.empty(programs * LENGTH * size, device=device), room,
         *sizes, total, key_width, value_width, iterations,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_numbers(coefficients, iterations),
-        "iterated" if iterations else "normed", straight_through, coefficients[2] != 0,
-        n, precision, LENGTH, **ONE_WARP,
+        "iterated" if iterations else "normed", straight_through, square,
+        n, form, LENGTH, **ONE_WARP,
     )  # fmt: skip
     dstart = torch.empty_like(dlast)
     carry_kernel[(rows * heads, n * n)](

@@ -15,8 +15,11 @@ from statelab.kernels.orthogonal_read.memory import (
 from statelab.kernels.orthogonal_read.newton_schulz import (
     iterate,
     iterate_backward,
+    kept_tiles,
     last_read_backward,
     outer,
+    passing_tiles,
+    store_iteration,
 )
 from statelab.kernels.orthogonal_read.scan_forward import INTEGERS, SMALLEST
 from statelab.kernels.orthogonal_read.tiles import (
@@ -46,9 +49,9 @@ def memory_backward(
 ):  # fmt: skip
     """Gradients of the memory at `place` and of the query from that of a read, and ⟨gradient, memory⟩.
 
-    `saved` is this program's room for the iterations' operands, in their order.
+    `saved` is this program's room for what iterations keep, in their order, and what passes through.
     """
-    STORED: tl.constexpr = N * N * 256 * parts_of(FORMAT)
+    STORED: tl.constexpr = kept_tiles(N, SQUARE) * 256 * parts_of(FORMAT)
     memory = load_fragments(place, N * N)
     norm = tl.sqrt(inner(memory, memory))
     size = tl.maximum(norm, SMALLEST)
@@ -58,8 +61,9 @@ def memory_backward(
         r, dq = outer(query, g, N), times_vector(x, g, N)
     else:
         for step in range(iterations - 1):
-            store_fragments(saved + step * STORED, operand(x, FORMAT))
-            x = iterate(x, beta_j, gamma_j, SQUARE, N, FORMAT)
+            left = operand(x, FORMAT)
+            x, made = iterate(x, left, beta_j, gamma_j, SQUARE, N, FORMAT)
+            store_iteration(saved + step * STORED, left, made, N)
             beta_j, gamma_j = beta_j * growth, gamma_j * growth * growth
         r, dq = last_read_backward(x, query, g, a, b, c, SQUARE, N)
     # Iterations make at most 500 times as much of a gradient of norm 1, which float16 holds.
@@ -77,7 +81,8 @@ def memory_backward(
             for back in range(iterations - 1):
                 beta_j, gamma_j = beta_j / growth, gamma_j / (growth * growth)
                 at = saved + (iterations - 2 - back) * STORED
-                r = iterate_backward(r, at, saved + iterations * STORED, beta_j, gamma_j, SQUARE, N, FORMAT)
+                room = saved + (iterations - 1) * STORED
+                r = iterate_backward(r, at, room, beta_j, gamma_j, SQUARE, N, FORMAT)
         # Loaded again: registers have no room for it beside the iterations.
         memory = load_fragments(place, N * N)
         across = extent * inner(r, memory)
@@ -105,7 +110,8 @@ def backward_kernel(
     SIZE: tl.constexpr = N * N * 256
     program = tl.program_id(0).to(tl.int64)
     own = memories + program * L * SIZE
-    room = saved + program * (iterations + 2) * (SIZE * parts_of(FORMAT))
+    tiles = (iterations - 1) * kept_tiles(N, SQUARE) + passing_tiles(N, SQUARE)
+    room = saved + program * tiles * (256 * parts_of(FORMAT))
     for small_index in range(tl.program_id(0), total, tl.num_programs(0)):
         index = tl.zeros([], tl.int64) + small_index
         lane, chunk = index // chunks, small_index % chunks

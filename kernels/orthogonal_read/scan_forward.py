@@ -16,6 +16,7 @@ from statelab.kernels.orthogonal_read.newton_schulz import iterate, last_read
 from statelab.kernels.orthogonal_read.tiles import (
     add_outer,
     inner,
+    operand,
     scaled,
     vector_times,
 )
@@ -119,7 +120,7 @@ def forward_kernel(
                 else:
                     beta_j, gamma_j = beta, gamma
                     for _ in range(iterations - 1):
-                        x = iterate(x, beta_j, gamma_j, SQUARE, N, FORMAT)
+                        x, _ = iterate(x, operand(x, FORMAT), beta_j, gamma_j, SQUARE, N, FORMAT)
                         beta_j, gamma_j = beta_j * growth, gamma_j * growth * growth
                     read = last_read(x, query, a, b, c, SQUARE, N)
             store_vector(y + gate * value_width, read, value_width, N)

@@ -32,11 +32,31 @@ def parts_of(form):
 
 
 @triton.jit
-def round_bf16(x):
-    """float32 rounded to the 7-bit mantissa of bfloat16, ties away from 0, in integers: numbers converted there and
-    back go one by one through a slow unit, numbers already rounded two at a time through a fast one."""
-    bits = x.to(tl.int32, bitcast=True)
-    return ((bits + 0x8000) & -0x10000).to(tl.float32, bitcast=True)
+def _split(x):
+    """float32 rounded to bfloat16, and what that leaves; two numbers at a time, as one alone is converted by a slow
+    unit."""
+    if INTERPRETED:
+        # The interpreter's own conversion cuts off.
+        bits = x.to(tl.int32, bitcast=True)
+        rounded = ((bits + 0x8000) & -0x10000).to(tl.float32, bitcast=True)
+        left = x - rounded
+    else:
+        rounded, left = tl.inline_asm_elementwise(
+            """{
+            .reg .b32 even, odd;
+            cvt.rn.bf16x2.f32 $0, $4, $3;
+            shl.b32 even, $0, 16;
+            and.b32 odd, $0, 0xffff0000;
+            sub.f32 $1, $3, even;
+            sub.f32 $2, $4, odd;
+            }""",
+            "=&r,=&r,=&r,r,r",
+            [x],
+            dtype=(tl.bfloat16, tl.float32),
+            is_pure=True,
+            pack=2,
+        )
+    return rounded, left
 
 
 @triton.jit
@@ -47,25 +67,23 @@ def operand(x, FORMAT: tl.constexpr):
         for tile in tl.static_range(len(x)):
             out = out + (round_tf32(x[tile]),)
     else:
-        parts: tl.constexpr = parts_of(FORMAT)
         rest = x
-        for part in tl.static_range(parts):
+        for _ in tl.static_range(parts_of(FORMAT) - 1):
             left = ()
             for tile in tl.static_range(len(x)):
-                if part == parts - 1:
-                    rounded = rest[tile]
-                else:
-                    rounded = round_bf16(rest[tile])
-                    left = left + (rest[tile] - rounded,)
-                rounded = rounded.to(tl.float16 if FORMAT == "fp16" else tl.bfloat16)
-                # The interpreter has no arithmetic of 16 bits, but rounds to them.
-                out = out + (rounded.to(tl.float32) if INTERPRETED else rounded,)
+                rounded, leaves = _split(rest[tile])
+                out, left = out + (rounded,), left + (leaves,)
             rest = left
+        for tile in tl.static_range(len(x)):
+            rounded = rest[tile].to(tl.float16 if FORMAT == "fp16" else tl.bfloat16)
+            # The interpreter has no arithmetic of 16 bits, but rounds to them.
+            out = out + (rounded.to(tl.float32) if INTERPRETED else rounded,)
     return out
 
 
 @triton.jit
-def _transposed_tile(x):
+def transposed_tile(x):
+    """The transpose of a tile of an operand."""
     if INTERPRETED or x.dtype == tl.float32:
         out = tl.trans(x)
     else:
@@ -89,33 +107,44 @@ def transposed(x, N: tl.constexpr):
     for part in tl.static_range(len(x) // (N * N)):
         for i in tl.static_range(N):
             for j in tl.static_range(N):
-                out = out + (_transposed_tile(x[part * N * N + j * N + i]),)
+                out = out + (transposed_tile(x[part * N * N + j * N + i]),)
     return out
 
 
 @triton.jit
 def _accumulate(left, right, total, FORMAT: tl.constexpr):
-    right = tl.trans(right)
     if INTERPRETED:
-        total = tl.dot(left, right, total, input_precision="ieee")
+        total = tl.dot(left, tl.trans(right), total, input_precision="ieee")
     elif FORMAT == "tf32":
-        total = tl.dot(left, right, total, input_precision="tf32")
+        total = tl.dot(left, tl.trans(right), total, input_precision="tf32")
     else:
-        total = tl.dot(left, right, total)
+        # Written as `tl.trans`, Triton would have it by way of shared memory.
+        turned = tl.reshape(tl.permute(tl.reshape(right, [2, 8, 2, 8]), (2, 3, 0, 1)), [16, 16])
+        total = tl.dot(left, turned, total)
     return total
 
 
 @triton.jit
-def _tile(left, right, start, i: tl.constexpr, j: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
+def row_of(x, i: tl.constexpr, N: tl.constexpr):
+    """The i-th row of an operand's tiles, of each of its parts."""
+    out = ()
+    for part in tl.static_range(len(x) // (N * N)):
+        for k in tl.static_range(N):
+            out = out + (x[(part * N + i) * N + k],)
+    return out
+
+
+@triton.jit
+def tile_times(row, right, start, j: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
+    """start + the j-th tile of L Rᵀ in a `row_of` L."""
     parts: tl.constexpr = parts_of(FORMAT)
     total = tl.zeros([16, 16], tl.float32) if len(start) == 0 else start[0]
     # Small products first.
     for order in tl.static_range(parts):
         for p in tl.static_range(parts - order):
             for k in tl.static_range(N):
-                one = left[(p * N + i) * N + k]
                 other = right[((parts - 1 - order - p) * N + j) * N + k]
-                total = _accumulate(one, other, total, FORMAT)
+                total = _accumulate(row[p * N + k], other, total, FORMAT)
     return total
 
 
@@ -127,38 +156,11 @@ def times_transposed(left, right, start, N: tl.constexpr, FORMAT: tl.constexpr):
     """
     out = ()
     for i in tl.static_range(N):
+        row = row_of(left, i, N)
         for j in tl.static_range(N):
             mine = () if len(start) == 0 else (start[i * N + j],)
-            out = out + (_tile(left, right, mine, i, j, N, FORMAT),)
+            out = out + (tile_times(row, right, mine, j, N, FORMAT),)
     return out
-
-
-@triton.jit
-def symmetric_times(left, right, start, N: tl.constexpr, FORMAT: tl.constexpr):
-    """As `times_transposed` where the sum is symmetric: tiles below the diagonal are not computed, and hold their
-    mirror images' numbers untransposed. For `symmetric_operand`."""
-    out = ()
-    for i in tl.static_range(N):
-        for j in tl.static_range(N):
-            if i > j:
-                out = out + (out[j * N + i],)
-            else:
-                mine = () if len(start) == 0 else (start[i * N + j],)
-                out = out + (_tile(left, right, mine, i, j, N, FORMAT),)
-    return out
-
-
-@triton.jit
-def symmetric_operand(x, N: tl.constexpr, FORMAT: tl.constexpr):
-    """The operand of a symmetric matrix, from its tiles on and above the diagonal."""
-    out = operand(x, FORMAT)
-    whole = ()
-    for part in tl.static_range(len(out) // (N * N)):
-        for i in tl.static_range(N):
-            for j in tl.static_range(N):
-                tile = out[part * N * N + i * N + j]
-                whole = whole + (_transposed_tile(tile) if i > j else tile,)
-    return whole
 
 
 @triton.jit

@@ -25,6 +25,10 @@ TOLERANCES = {
 }
 """Largest ‖error‖ / ‖tensor‖ of the read, the last memory and every gradient, rank-deficient first steps included."""
 
+MANY = 16
+"""Iterations beyond which a bound is this many times as wide: 17 lift singular values, and rounding with them, up to
+985 times, 5 of them up to 7.6."""
+
 HALF = torch.bfloat16
 FRAGMENT = (
     r"nvidia_mma<\{versionMajor = 2, .*instrShape = \[16, 8\]\}>"
@@ -37,6 +41,7 @@ Case = tuple[int, int, int, Factor, int, StraightThrough, str]
 
 INTERPRETED: list[Case] = [
     (3, 7, 9, "cubic", 5, "off", "tf32"),
+    (2, 9, 9, "cubic", 17, "off", "tf32"),
     (17, 9, 9, "cubic", 2, "off", "fp16"),
     (2, 17, 20, "cubic", 2, "off", "bf16x3"),
     (1, 50, 64, "cubic", 2, "off", "fp16"),
@@ -54,6 +59,7 @@ ON_CARD: list[Case] = [
     (130, 48, 48, "cubic", 5, "off", "bf16x3"),
     (63, 32, 32, "cubic", 5, "off", "bf16x3"),
     (130, 48, 48, "cubic", 5, "off", "tf32"),
+    (37, 32, 32, "cubic", 17, "off", "tf32"),
     *((37, d, d, "cubic", 5, "off", "fp16") for d in (16, 32, 47, 48, 64)),
     (130, 48, 48, "cubic", 5, "off", "fp16"),
     (20, 32, 32, "cubic", 5, "forward", "fp16"),
@@ -195,7 +201,7 @@ def test_it_compiles_for_inputs_of_16_bits() -> None:
 def launch_narrow() -> None:
     launch((16, 32), "bf16")
     launch((32,), "bf16x3")
-    launch((32,), "tf32")
+    launch((32,), "tf32", "quintic")
 
 
 def test_it_compiles_for_sm_90_with_its_matrices_in_registers() -> None:
@@ -204,7 +210,8 @@ def test_it_compiles_for_sm_90_with_its_matrices_in_registers() -> None:
     for report in reports:
         # The iterations' kernels; the last one, a thirtieth of the time, multiplies in bf16x6 and may spill.
         assert report["stack"] <= (256 if report["name"] == "finish_kernel" else 48), report
-        assert report["shared"] <= 16 * 1024, report
+        # Vectors change threads there, and matrices do not.
+        assert report["shared"] <= 1024, report
     turned = {layout for report in reports for layout in report["turned"]}
     assert turned
     assert [layout for layout in turned if not re.search(FRAGMENT, layout)] == []
@@ -225,8 +232,8 @@ def launch_quintic() -> None:
 def test_the_quintic_compiles() -> None:
     """About a minute. Its matrices are 2 operands each, and have room on the stack, if not in registers."""
     for report in reports_of("tests.kernels.test_orthogonal_kernel:launch_quintic"):
-        assert report["stack"] <= (768 if report["name"] == "backward_kernel" else 320), report
-        assert report["shared"] <= 16 * 1024, report
+        assert report["stack"] <= 320, report
+        assert report["shared"] <= 1024, report
 
 
 def poison() -> None:
@@ -237,7 +244,8 @@ def poison() -> None:
 @pytest.mark.parametrize("case", ON_CARD, ids=str)
 def test_it_is_the_definition_on_a_card(case: Case) -> None:
     poison()
-    assert max(errors(case, "cuda")) < TOLERANCES[case[3], case[6]]
+    bound = TOLERANCES[case[3], case[6]] * (MANY if case[4] > MANY else 1)
+    assert max(errors(case, "cuda")) < bound
 
 
 def no_memory(drawn: list[Tensor]) -> None:
