@@ -123,7 +123,7 @@ def test_usual_widths_compile_for_hopper_all_but_without_spills() -> None:
 @pytest.mark.slow
 def test_other_widths_compile_for_hopper_all_but_without_spills() -> None:
     reports = reports_of("tests.kernels.test_matrix_kernel:launch_others")
-    assert [report for report in reports if report["stack"] > 16 or report["shared"] > MAXIMUM_SHARED] == []
+    assert [report for report in reports if report["stack"] > 32 or report["shared"] > MAXIMUM_SHARED] == []
 
 
 @pytest.mark.slow
