@@ -6,9 +6,11 @@ import hashlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 LEASE_SECONDS = 120.0
 BEAT_SECONDS = 30.0
@@ -48,6 +50,39 @@ def start_time(pid: int) -> str:
         return _alive_without_proc(pid)
     state_and_more = text.rpartition(")")[2].split()
     return "gone" if state_and_more[0] == "Z" else state_and_more[19]
+
+
+class Leases:
+    """Until when each worker of a study holds what it holds, kept as attributes of the study by its name.
+
+    `read` gives all attributes of the study, `write` sets one.
+    """
+
+    PREFIX = "lease "
+
+    def __init__(self, read: Callable[[], Mapping[str, Any]], write: Callable[[str, Any], None]) -> None:
+        self._read, self._write = read, write
+
+    def renew(self, worker: str) -> None:
+        """Let a worker hold what it holds for LEASE_SECONDS from now on."""
+        self._write(self.PREFIX + worker, time.time() + LEASE_SECONDS)
+
+    def end(self, worker: str) -> None:
+        """Let a worker hold nothing any more."""
+        self._write(self.PREFIX + worker, 0.0)
+
+    def runs(self, worker: str) -> bool:
+        """Whether a worker lives, as `is_alive`."""
+        return is_alive(worker, float(self._read().get(self.PREFIX + worker, 0.0)), time.time())
+
+    def living(self) -> set[str]:
+        """Workers that live and have not ended their lease."""
+        ends = {
+            name.removeprefix(self.PREFIX): float(end)
+            for name, end in self._read().items()
+            if name.startswith(self.PREFIX)
+        }
+        return {worker for worker, end in ends.items() if end > 0 and is_alive(worker, end, time.time())}
 
 
 class Heartbeat:

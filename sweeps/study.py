@@ -7,8 +7,8 @@ the truth; the ledger is brought into line with them at every start, and can be 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from statelab.models.settings import Lane
 from statelab.sweeps.cells import Cell
-from statelab.sweeps.lease import LEASE_SECONDS, is_alive, this_worker
+from statelab.sweeps.lease import Leases, this_worker
 from statelab.sweeps.record import LaneFolder
 from statelab.sweeps.sharing import shared
 from statelab.sweeps.storage import Storage
@@ -30,9 +30,6 @@ from statelab.sweeps.trials import (
     states_of,
     tell_readers,
 )  # fmt: skip
-
-LEASE = "lease "
-"""Before a worker's name: the study's attribute that says until when it holds what it holds."""
 
 
 class Ledger:
@@ -58,6 +55,8 @@ class Ledger:
             )
             self._id = self._storage.get_study_id_from_name(name)
             tell_readers(self._storage, self._id)
+        attributes = partial(self._storage.get_study_user_attrs, self._id)
+        self._leases = Leases(attributes, partial(self._storage.set_study_user_attr, self._id))
 
     def close(self) -> None:
         """Let go of a database's connections; nothing is lost by not doing so."""
@@ -120,7 +119,7 @@ class Ledger:
             self._reap()
             waiting = self._waiting()
             fresh = {lane_id for lane_id, trial in waiting.items() if not trial.user_attrs.get("tries")}
-            if crew is not None and (workers := max(crew, self._living())) > 1:
+            if crew is not None and (workers := max(crew, self.workers())) > 1:
                 cells, limit = shared(cells, limit, fresh, self.states(), self._folder, workers)
             for queue, most in ((fresh, limit), (waiting.keys() - fresh, 1)):
                 for cell in cells:
@@ -175,11 +174,15 @@ class Ledger:
 
     def beat(self) -> None:
         """Renew this worker's lease on the lanes it holds."""
-        self._storage.set_study_user_attr(self._id, LEASE + self.worker, time.time() + LEASE_SECONDS)
+        self._leases.renew(self.worker)
+
+    def workers(self) -> int:
+        """How many workers live, this one included."""
+        return len(self._leases.living() | {self.worker})
 
     def leave(self) -> None:
         """End this worker's lease, so that the others share what is left without it."""
-        self._storage.set_study_user_attr(self._id, LEASE + self.worker, 0.0)
+        self._leases.end(self.worker)
 
     def keep(self, name: str, value: Any) -> None:
         """Keep plain data with the study, for workers that share no folder with the launcher."""
@@ -253,17 +256,9 @@ class Ledger:
         values = None if accuracy is None else [accuracy]
         self._storage.set_trial_state_values(trial._trial_id, state, values)
 
-    def _living(self) -> int:
-        leases = self._storage.get_study_user_attrs(self._id).items()
-        ends = {name.removeprefix(LEASE): float(end) for name, end in leases if name.startswith(LEASE)}
-        others = ends.keys() - {self.worker}
-        return 1 + sum(ends[worker] > 0 and is_alive(worker, ends[worker], time.time()) for worker in others)
-
     def _is_alive(self, trial: FrozenTrial) -> bool:
         # Claims note their worker under the lock, so a running trial without one belongs to a worker that died.
-        worker = str(trial.user_attrs.get("worker", ""))
-        lease = self._storage.get_study_user_attrs(self._id).get(LEASE + worker, 0.0)
-        return is_alive(worker, float(lease), time.time())
+        return self._leases.runs(str(trial.user_attrs.get("worker", "")))
 
 
 def _accuracy(result: dict[str, Any] | None) -> float | None:

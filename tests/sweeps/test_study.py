@@ -196,7 +196,7 @@ def test_a_worker_killed_while_it_gave_a_lane_back_neither_loses_nor_doubles_it(
     ledger.worker = "elsewhere:1:1"
     assert sorted(states(tmp_path)) == ["RUNNING"] + ["WAITING"] * 12
     other = Ledger(tmp_path, "small")
-    monkeypatch.setattr("statelab.sweeps.study.is_alive", lambda *args: False)
+    monkeypatch.setattr("statelab.sweeps.lease.is_alive", lambda *args: False)
     assert other.claim(cells, 99) == (cells[0], cells[0].lanes)
     assert states(tmp_path).count("RUNNING") == 6
 

@@ -220,13 +220,13 @@ def test_only_workers_on_cards_take_shares(
     asked: list[tuple[int | None, int]] = []
 
     def claim(self: Ledger, cells: Any, limit: int, together: Any, crew: int | None) -> None:
-        asked.append((crew, Ledger(tmp_path, "small")._living()))
+        asked.append((crew, Ledger(tmp_path, "small").workers()))
 
     monkeypatch.setattr(Ledger, "claim", claim)
     Worker(tmp_path, ledger, (), torch.device(device), StopSignals(), crew=3).work()
     assert asked == [(crew, 1)], "a process is one worker, by whichever of its ledgers"
     other = Ledger(tmp_path, "small")
     other.worker = "elsewhere:1:1"
-    assert other._living() == 1, "the worker has left"
+    assert other.workers() == 1, "the worker has left"
     other.beat()
-    assert ledger._living() == 2
+    assert ledger.workers() == 2
