@@ -114,4 +114,5 @@ def autocast(device: torch.device, *, enabled: bool) -> AbstractContextManager[A
 def as_factor(tensor: Tensor) -> Tensor:
     """The tensor as torch's autocast would give it to a product: made once for several that take it."""
     kind = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
+    casts = kind != "meta" and torch.is_autocast_enabled(kind)
+    return tensor.to(torch.get_autocast_dtype(kind)) if casts else tensor

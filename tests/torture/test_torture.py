@@ -16,7 +16,7 @@ from tests.torture.calm import ROOT
 @pytest.mark.parametrize(
     ("kind", "workers", "kills"),
     [
-        ("journal", 2, 8),
+        ("journal", 2, 5),
         pytest.param("journal", 4, 30, marks=pytest.mark.slow),
         pytest.param("postgres", 2, 30, marks=pytest.mark.slow),
     ],
