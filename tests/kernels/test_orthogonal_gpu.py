@@ -27,6 +27,7 @@ ON_CARD: list[Case] = [
     (130, 48, 48, "cubic", 5, "off", "fp16"),
     (20, 32, 32, "cubic", 5, "forward", "fp16"),
     (33, 16, 16, "quintic", 5, "off", "bf16x3"),
+    (33, 32, 32, "quintic", 5, "off", "bf16x3"),
     (63, 48, 48, "quintic", 5, "off", "bf16x3"),
     (33, 32, 32, "quintic", 5, "off", "bf16x6"),
     (20, 32, 32, "cubic", 5, "forward", "bf16"),
@@ -39,7 +40,13 @@ def poison() -> None:
     torch.full((2**28,), float("nan"), device="cuda")
 
 
-@pytest.mark.parametrize("case", ON_CARD, ids=str)
+SLOW: list[Case] = [(33, 64, 64, "quintic", 5, "off", "bf16x3")]
+"""Five minutes of compiling."""
+
+
+@pytest.mark.parametrize(
+    "case", [*ON_CARD, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)], ids=str
+)
 def test_it_is_the_definition_on_a_card(case: Case) -> None:
     poison()
     assert max(errors(case, "cuda")) < bound(case)
