@@ -180,9 +180,15 @@ class Ledger:
         """How many workers live, this one included."""
         return len(self._leases.living() | {self.worker})
 
+    def arrive(self) -> None:
+        """Begin this worker's lease, so that the others leave it its share. Under the lock, as claims are."""
+        with self._at.lock(self._name):
+            self.beat()
+
     def leave(self) -> None:
         """End this worker's lease, so that the others share what is left without it."""
-        self._leases.end(self.worker)
+        with self._at.lock(self._name):
+            self._leases.end(self.worker)
 
     def keep(self, name: str, value: Any) -> None:
         """Keep plain data with the study, for workers that share no folder with the launcher."""

@@ -64,7 +64,7 @@ class Worker:
 
     def work(self) -> None:
         """Train until no lane waits. Raises Interrupted if asked to stop; its lanes go back to the queue."""
-        self.ledger.beat()
+        self.ledger.arrive()
         with Heartbeat(self.ledger.beat, self.say):
             self._work()
         self.ledger.leave()
