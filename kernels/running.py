@@ -18,6 +18,6 @@ def time_second(x_B: Tensor) -> Tensor:
     return x_B.movedim(-1, 1).contiguous()
 
 
-def sums_to_end(x_BT: Tensor) -> Tensor:
-    """For each step of `[B, T, …]` the sum of it and of all that follow."""
-    return time_second(time_last(x_BT).flip(-1).cumsum(-1).flip(-1))
+def sums_to_end(x_T: Tensor) -> Tensor:
+    """For each step of `[…, T]` the sum of it and of all that follow."""
+    return x_T.flip(-1).cumsum(-1).flip(-1)

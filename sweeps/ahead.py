@@ -37,10 +37,16 @@ def likely_crew(
     ]
     lanes, cells = sum(open_cells), sum(map(bool, open_cells))
     cards = visible_cards() if device in ("auto", "cuda") else 0
-    count = workers or (min(lanes, cards) if cards else min(cells, cores()))
+    count = workers or usual_workers(cells, lanes, cards)
     count = min(count, most_lanes_of(spec, plan, lanes)) if lanes else 0
     where = "cuda" if cards else "cpu"
     return Crew(folder, count, where, max_lanes, url) if count > 1 and device in ("auto", where) else None
+
+
+def usual_workers(cells: int, lanes: int, cards: int) -> int:
+    """How many workers train what waits, unless a number is asked for: one a card, or else one a core and cell."""
+    # On a card a population may be shared out, since it was the whole of the work; on cores it is not worth it.
+    return max(1, min(lanes, cards) if cards else min(cells, cores()))
 
 
 def most_lanes_of(spec: Spec, plan: Plan, waiting: int) -> int:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statelab.sweeps.ahead import Ahead, likely_crew, most_lanes_of
+from statelab.sweeps.ahead import Ahead, likely_crew, most_lanes_of, usual_workers
 from statelab.sweeps.cells import Cell, cells_of
 from statelab.sweeps.engine import LOCAL, Crew, Engine, engine_of
 from statelab.sweeps.errors import LanesFailed, UserError
-from statelab.sweeps.pool import WorkerFailed, cores, crew_size, die_with_launcher
+from statelab.sweeps.pool import WorkerFailed, crew_size, die_with_launcher
 from statelab.sweeps.read import parse_spec
 from statelab.sweeps.readable import read_study
 from statelab.sweeps.spec import Spec
@@ -71,7 +71,7 @@ def train_study(
         keeper = Keeper(spec, folder, url, _say)
         waiting = keeper.start(retry_failed=retry_failed)
         ready = keeper.ledger.cells_waiting(keeper.cells())
-        count = workers or (_workers_for(ready, waiting, chosen) if here else 1)
+        count = workers or (usual_workers(ready, waiting, _cards(chosen)) if here else 1)
         assert keeper.plan is not None
         count = min(count, max(1, most_lanes_of(spec, keeper.plan, waiting)))
         _say(_first_line(keeper, len(cells), waiting, chosen, count if waiting else 1))
@@ -195,11 +195,10 @@ def tell_what_is_open(keeper: Keeper) -> None:
         )
 
 
-def _workers_for(cells: int, lanes: int, device: torch.device) -> int:
+def _cards(device: torch.device) -> int:
     import torch
 
-    # On a card a population may be shared out, since it was the whole of the work; on cores it is not worth it.
-    return max(1, min(lanes, torch.cuda.device_count()) if device.type == "cuda" else min(cells, cores()))
+    return torch.cuda.device_count() if device.type == "cuda" else 0
 
 
 def _share(max_lanes: int, lanes: int, workers: int, device: torch.device) -> int:

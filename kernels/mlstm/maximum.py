@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from statelab.kernels.lanes import lift
-from statelab.kernels.running import time_last, time_second
+from statelab.kernels.running import sums_to_end, time_last, time_second
 
 
 def running_maximum(gate_BTH: Tensor, log_forget_BTH: Tensor, m_BH: Tensor) -> Tensor:
@@ -50,12 +50,11 @@ def stabiliser_backward(setter: Tensor, dm: Tensor) -> tuple[Tensor, Tensor, Ten
     nexts = torch.where(sets, steps, time).flip(-1).cummin(dim=-1).values.flip(-1)
     ends = torch.cat((nexts[..., 1:], torch.full_like(nexts[..., :1], time)), dim=-1)
     dm = time_last(dm)
-    sums = dm.flip(-1).cumsum(dim=-1).flip(-1)
+    sums = sums_to_end(dm)
     beyond = torch.cat((sums, torch.zeros_like(sums[..., :1])), dim=-1)
     dgate = torch.where(sets, sums - beyond.gather(-1, ends), 0)
     dstart = sums[..., 0] - beyond.gather(-1, nexts[..., :1])[..., 0]
-    dforget = (dm - dgate).flip(-1).cumsum(dim=-1).flip(-1)
-    return time_second(dgate), time_second(dforget), dstart
+    return time_second(dgate), time_second(sums_to_end(dm - dgate)), dstart
 
 
 @stabiliser_backward.register_fake

@@ -25,7 +25,7 @@ from statelab.kernels.orthogonal_read.newton_schulz import kept_tiles, passing_t
 from statelab.kernels.orthogonal_read.scan_backward import backward_kernel, carry_kernel, finish_kernel
 from statelab.kernels.orthogonal_read.scan_forward import forward_kernel, states_kernel
 from statelab.kernels.orthogonal_read.tiles import PARTS
-from statelab.kernels.running import sums_to_end
+from statelab.kernels.running import sums_to_end, time_last, time_second
 
 LENGTH = 16
 """Steps of a chunk: the fewest that matrix units take at once."""
@@ -156,7 +156,7 @@ def orthogonal_scan_backward(
         *sizes, key_width, value_width, *k.stride()[:3], *v.stride()[:3], n, LENGTH, **ONE_WARP,
     )  # fmt: skip
     held = (dlast * last).sum(dim=(-2, -1)).unsqueeze(1)
-    ddecay = held + sums_to_end(along - dgain)
+    ddecay = held + time_second(sums_to_end(time_last(along - dgain)))
     return dq.to(q.dtype), dk_out, dv_out, ddecay, dgain, dstart
 
 
