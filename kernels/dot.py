@@ -20,15 +20,26 @@ def round_tf32(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def dot(a, b, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
-    """a @ b of float32 tiles, in a precision of `kernels.precision`, summed in float32."""
+    """a @ b of tiles up to float32, in a precision of `kernels.precision`, summed in float32."""
+    if PRECISION == "bf16":
+        a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
+    else:
+        a, b = a.to(tl.float32), b.to(tl.float32)
     if PRECISION == "tf32":
         a, b = round_tf32(a), round_tf32(b)
     if INTERPRETED:
-        if PRECISION == "bf16":
-            a, b = a.to(tl.bfloat16).to(tl.float32), b.to(tl.bfloat16).to(tl.float32)
-        product = tl.dot(a, b, input_precision="ieee")
+        product = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     elif PRECISION == "bf16":
-        product = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+        product = tl.dot(a, b)
     else:
         product = tl.dot(a, b, input_precision=PRECISION)
     return product
+
+
+@triton.jit
+def turned(tile, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The transpose of a tile, as one side of `dot`. In bf16 it is rounded first: what lies in shared memory in 16 bits
+    is turned as it is loaded, what is wider makes a way through it of its own."""
+    if PRECISION == "bf16":
+        tile = tile.to(tl.bfloat16)
+    return tl.trans(tile)

@@ -22,6 +22,8 @@ from statelab.kernels.delta_rule.tiles_forward import forward_kernel, inverse_ke
 from statelab.kernels.lanes import lift, rows_last_contiguous
 from statelab.kernels.partial import parts, summed
 
+INVERTED = {"bf16": "tf32", "tf32": "bf16x3"}
+"""In what a chunk's system is inverted, where that is finer than other products: its levels build on each other."""
 STEPS = 32
 """Steps of a chunk: with less the states at the starts of chunks outweigh the inputs, with more the inverse does."""
 
@@ -61,13 +63,13 @@ def launch_options(sizes: dict[str, int], precision: str, walks: bool = True) ->
     """Warps by the widest tile, with which the usual ones compile for sm_90 without spilling registers; more where
     operands take more than 16 bits. `walks`: of a kernel that goes along time.
 
-    At widths up to 32 in bf16 by what an H200 took (B64 T256 H4 d32): of a chunk alone one warp takes 0.7 of the time
-    of two, and two loads on their way 0.95 of one.
+    In bf16 by what an H200 took (B64 T256 H4): of a chunk alone half the warps take 0.7 of the time at a width of 32
+    and 0.85 at 64, and two loads on their way 0.95 of one.
     """
     widest = max(sizes["K"], sizes["W"])
-    if precision == "bf16" and widest <= 32:
-        return {"num_warps": 2 if walks else 1, "num_stages": 3}
     warps = 8 if widest > 64 else 4 if widest > 32 else 2
+    if precision == "bf16" and widest <= 64:
+        return {"num_warps": warps if walks else warps // 2, "num_stages": 3}
     return {"num_warps": warps if precision == "bf16" else min(8, 2 * warps), "num_stages": 2}
 
 
@@ -101,8 +103,8 @@ def forward(
     with torch.cuda.device_of(q_BTHK):
         inverse_kernel[(rows * heads * chunks,)](
             k_BTJHK, log_decay_BTH, beta_BTJH, inverse_BHCLL, time, heads, chunks, *k_BTJHK.stride()[:4], *gates,
-            KEYS=keys, PRECISION={"bf16": "bf16x3", "tf32": "bf16x3"}.get(precision, precision),
-            LEVELS=sizes["L"].bit_length() - 1, **widths, num_warps=2,
+            KEYS=keys, PRECISION=INVERTED.get(precision, precision),
+            LEVELS=sizes["L"].bit_length() - 1, **widths, num_warps=1 if precision == "bf16" else 2,
         )  # fmt: skip
         grid = (rows * heads, triton.cdiv(v_BTJHV.shape[4], sizes["W"]))
         forward_kernel[grid](

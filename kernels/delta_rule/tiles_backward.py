@@ -14,8 +14,16 @@ import triton
 import triton.language as tl
 
 from statelab.kernels.delta_rule.tiles_forward import load_step_decays, load_strengths
-from statelab.kernels.dot import dot
-from statelab.kernels.steps import decay_from_to, load_decays, load_rows, load_steps, store_rows, store_steps
+from statelab.kernels.dot import dot, turned
+from statelab.kernels.steps import (
+    decay_from_to,
+    from_log,
+    load_decays,
+    load_rows,
+    load_steps,
+    store_rows,
+    store_steps,
+)
 
 
 @triton.jit
@@ -61,23 +69,25 @@ def ends_kernel(  # type: ignore[no-untyped-def]
         cum = load_step_decays(decay_ptr + first * decay_t, decay_t, tokens, L, J)
         cum_read, total = load_decays(decay_ptr + first * decay_t, decay_t, tokens, M)
         q = load_steps(q_ptr + first * q_t, q_t, tokens, KEYS, M, K)
-        do = scale * load_steps(do_ptr + first * do_t, do_t, tokens, width, M, W)
+        do = load_steps(do_ptr + first * do_t, do_t, tokens, width, M, W)
         k = load_rows(k_ptr + first * k_t, step // J * k_t + step % J * k_j, inside, KEYS, K)
         beta = load_strengths(beta_ptr + first * beta_t, step // J * beta_t + step % J * beta_j, inside)
         inverse_t = tl.load(inverse_ptr + c * L * L + transposed).to(tl.float32)
         steps_at = first * J * heads * VALUES
         written = load_rows(written_ptr + steps_at, step * heads * VALUES, inside, width, W)
 
-        mix_t = dot(k, tl.trans(q), PRECISION) * decay_from_to(cum[:, None], cum_read[None, :], seen)
-        to_end = tl.exp(total - cum)[:, None]
-        dwritten = dot(mix_t, do, PRECISION) + to_end * dot(k, dstate, PRECISION)
+        mix_t = dot(k, turned(q, PRECISION), PRECISION) * decay_from_to(cum[:, None], cum_read[None, :], seen)
+        to_end = from_log(total - cum)[:, None]
+        dwritten = scale * dot(mix_t, do, PRECISION) + to_end * dot(k, dstate, PRECISION)
         dwritten = dot(inverse_t, dwritten, PRECISION)
         dbeta = tl.sum(dwritten * written, axis=1) / tl.where(inside, beta, 1.0)
         tl.store(dbeta_ptr + (first * J + step) * heads * blocks, dbeta, mask=inside)
         dv = beta[:, None] * dwritten
         store_rows(dv_ptr + steps_at, dv, step * heads * VALUES, inside, width, W)
-        dstate = tl.exp(total) * dstate + dot(tl.trans(q), tl.exp(cum_read)[:, None] * do, PRECISION)
-        dstate -= dot(tl.trans(k), tl.exp(cum)[:, None] * dv, PRECISION)
+        dstate = from_log(total) * dstate + dot(
+            turned(q, PRECISION), (scale * from_log(cum_read))[:, None] * do, PRECISION
+        )
+        dstate -= dot(turned(k, PRECISION), from_log(cum)[:, None] * dv, PRECISION)
     if HAS_STATE:
         store_steps(dstate_ptr + state_at, dstate, VALUES, KEYS, width, K, W)
 
@@ -109,36 +119,45 @@ def gradients_kernel(  # type: ignore[no-untyped-def]
     k = load_rows(k_ptr, step // J * k_t + step % J * k_j, inside, KEYS, K)
     q = load_steps(q_ptr + row * q_b + first * q_t + head * q_h, q_t, tokens, KEYS, M, K)
     do_ptr += row * do_b + first * do_t + head * do_h + start
-    do = scale * load_steps(do_ptr, do_t, tokens, width, M, W)
+    do = load_steps(do_ptr, do_t, tokens, width, M, W)
     written = load_rows(written_ptr + steps_at, step * heads * VALUES, inside, width, W)
-    dread = -load_rows(dv_ptr + steps_at, step * heads * VALUES, inside, width, W)
+    dread = -load_rows(dv_ptr + steps_at, step * heads * VALUES, inside, width, W).to(tl.float32)
     held = load_steps(starts_ptr + place * KEYS * VALUES + start, VALUES, KEYS, width, K, W)
 
     # Each product of two steps is made once as [i, j] and once as [j, i], see `kernels.ssd.tiles_backward`.
     seen = token[:, None] >= step[None, :] // J
-    dmix = dot(do, tl.trans(written), PRECISION) * decay_from_to(cum[None, :], cum_read[:, None], seen)
-    dq = dot(dmix, k, PRECISION) + tl.exp(cum_read)[:, None] * dot(do, tl.trans(held), PRECISION)
+    dmix = dot(do, turned(written, PRECISION), PRECISION) * decay_from_to(
+        cum[None, :], cum_read[:, None], seen
+    )
+    dq = dot(dmix, k, PRECISION) + from_log(cum_read)[:, None] * dot(do, turned(held, PRECISION), PRECISION)
+    dq *= scale
     store_steps(dq_ptr + part * KEYS, dq, part_t * KEYS, tokens, KEYS, M, K)
     # A query stands on its token's first step, where the sum over later steps is read.
     on_step = step[:, None] == token[None, :] * J
     own = tl.sum(tl.where(on_step, tl.sum(q * dq, axis=1)[None, :], 0.0), axis=1)
 
     before = step[:, None] > step[None, :]
-    dmix_k = dot(dread, tl.trans(written), PRECISION) * decay_from_to(cum[None, :], cum[:, None], before)
-    dk = dot(dmix_k, k, PRECISION) + tl.exp(cum)[:, None] * dot(dread, tl.trans(held), PRECISION)
+    dmix_k = dot(dread, turned(written, PRECISION), PRECISION) * decay_from_to(
+        cum[None, :], cum[:, None], before
+    )
+    dk = dot(dmix_k, k, PRECISION) + from_log(cum)[:, None] * dot(dread, turned(held, PRECISION), PRECISION)
     own += tl.sum(k * dk, axis=1)
 
     seen_t = token[None, :] >= step[:, None] // J
-    dmix_t = dot(written, tl.trans(do), PRECISION) * decay_from_to(cum[:, None], cum_read[None, :], seen_t)
+    dmix_t = dot(written, turned(do, PRECISION), PRECISION) * decay_from_to(
+        cum[:, None], cum_read[None, :], seen_t
+    )
     after = step[:, None] < step[None, :]
-    dmix_k_t = dot(written, tl.trans(dread), PRECISION) * decay_from_to(cum[:, None], cum[None, :], after)
-    dk_write = dot(dmix_t, q, PRECISION) + dot(dmix_k_t, k, PRECISION)
+    dmix_k_t = dot(written, turned(dread, PRECISION), PRECISION) * decay_from_to(
+        cum[:, None], cum[None, :], after
+    )
+    dk_write = scale * dot(dmix_t, q, PRECISION) + dot(dmix_k_t, k, PRECISION)
     own -= tl.sum(k * dk_write, axis=1)
 
     dend = load_steps(ends_ptr + place * KEYS * VALUES + start, VALUES, KEYS, width, K, W)
-    dk_end = tl.exp(total - cum)[:, None] * dot(written, tl.trans(dend), PRECISION)
+    dk_end = from_log(total - cum)[:, None] * dot(written, turned(dend, PRECISION), PRECISION)
     passing = tl.sum(k * dk_end, axis=1)
-    passed = tl.exp(total) * tl.sum(tl.sum(held * dend, axis=1), axis=0)
+    passed = from_log(total) * tl.sum(tl.sum(held.to(tl.float32) * dend, axis=1), axis=0)
     ddecay = tl.cumsum(own, axis=0, reverse=True) + (tl.cumsum(passing, axis=0) - passing) + passed
     tl.store(ddecay_ptr + part + step // J * part_t, ddecay, mask=inside & (step % J == 0))
     store_rows(dk_ptr + step_part * KEYS, dk + dk_write + dk_end, step * part_t * KEYS, inside, KEYS, K)

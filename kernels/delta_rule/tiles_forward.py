@@ -8,10 +8,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from statelab.kernels.dot import dot
+from statelab.kernels.dot import dot, turned
 from statelab.kernels.steps import (
-    LEAST_LOG_DECAY,
+    as_logs,
     decay_from_to,
+    from_log,
     load_decays,
     load_rows,
     load_steps,
@@ -36,7 +37,7 @@ def load_step_decays(pointer, stride, tokens, L: tl.constexpr, J: tl.constexpr):
     step = tl.arange(0, L)
     mask = (step % J == 0) & (step // J < tokens)
     decay = tl.load(pointer + step // J * stride, mask=mask, other=0.0).to(tl.float32)
-    return tl.cumsum(tl.maximum(decay, LEAST_LOG_DECAY), axis=0)
+    return tl.cumsum(as_logs(decay), axis=0)
 
 
 @triton.jit
@@ -61,7 +62,7 @@ def inverse_kernel(  # type: ignore[no-untyped-def]
         decay_ptr + row * decay_b + first * decay_t + head * decay_h, decay_t, tokens, L, J
     )
     to, of = step[:, None], step[None, :]
-    system = dot(k, tl.trans(k), PRECISION) * decay_from_to(cum[None, :], cum[:, None], to > of)
+    system = dot(k, turned(k, PRECISION), PRECISION) * decay_from_to(cum[None, :], cum[:, None], to > of)
     system = system * beta[:, None]
     # Blocks of 1, 2, 4 … steps on the diagonal are inverted; of two neighbours, with what joins them,
     # [[P, 0], [O, Q]]⁻¹ = [[P⁻¹, 0], [−Q⁻¹ O P⁻¹, Q⁻¹]]. Nothing grows on the way, as powers of A would.
@@ -117,14 +118,14 @@ def forward_kernel(  # type: ignore[no-untyped-def]
         beta = load_strengths(beta_ptr + first * beta_t, step // J * beta_t + step % J * beta_j, inside)
         inverse = load_steps(inverse_ptr + c * L * L, L, L, L, L, L)
 
-        missing = v - tl.exp(cum)[:, None] * dot(k, state, PRECISION)
+        missing = v - from_log(cum)[:, None] * dot(k, state, PRECISION)
         written = dot(inverse, beta[:, None] * missing, PRECISION)
         if KEEP:
             written_at = written_ptr + first * J * heads * VALUES
             store_rows(written_at, written, step * heads * VALUES, inside, width, W)
-        mix = dot(q, tl.trans(k), PRECISION) * decay_from_to(cum[None, :], cum_read[:, None], seen)
-        o = dot(mix, written, PRECISION) + tl.exp(cum_read)[:, None] * dot(q, state, PRECISION)
+        mix = dot(q, turned(k, PRECISION), PRECISION) * decay_from_to(cum[None, :], cum_read[:, None], seen)
+        o = dot(mix, written, PRECISION) + from_log(cum_read)[:, None] * dot(q, state, PRECISION)
         store_steps(o_ptr + first * heads * VALUES, scale * o, heads * VALUES, tokens, width, M, W)
-        added = dot(tl.trans(k), tl.exp(total - cum)[:, None] * written, PRECISION)
-        state = tl.exp(total) * state + added
+        added = dot(turned(k, PRECISION), from_log(total - cum)[:, None] * written, PRECISION)
+        state = from_log(total) * state + added
     store_steps(last_ptr + state_at, state, VALUES, KEYS, width, K, W)

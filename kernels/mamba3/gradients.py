@@ -13,12 +13,10 @@ import triton
 from torch import Tensor
 
 from statelab.kernels.lanes import lift, rows_last_contiguous
+from statelab.kernels.mamba3.options import launch_options, parts_itself
 from statelab.kernels.mamba3.reference import rotate
-from statelab.kernels.mamba3.tiles_backward import ends_kernel, finish_kernel, gradients_kernel
-from statelab.kernels.ssd.tiles import launch_options, plan
-
-FINISHED = 1024
-"""Steps whose gradients of Δ and λ a program finishes."""
+from statelab.kernels.mamba3.tiles_backward import ends_kernel, gradients_kernel
+from statelab.kernels.ssd.tiles import plan
 
 
 @torch.library.custom_op(
@@ -74,34 +72,29 @@ def backward(
     dx_BTRHP, ddecay_BTH, dstep_BTH, dweight_BTH, dangle_BTHA, dwrite_BTRHN, dread_BTRHN, dstate_BHPN = (
         gradients
     )
-    shared = ((ddecay_BTH, 3), (dangle_BTHA, 3), (dwrite_BTRHN, 4), (dread_BTRHN, 4))
+    gates = ((ddecay_BTH, 3), (dstep_BTH, 3), (dweight_BTH, 3), (dangle_BTHA, 3))
+    shared = (*gates, (dwrite_BTRHN, 4), (dread_BTRHN, 4))
     shares = [_room(gradient, axis, blocks) for gradient, axis in shared]
-    down_BTRHX, dscale_BTRHX = turns_BTHA.new_empty(2, rows, time, ranks, heads, blocks)
     ends_BHCNP = torch.empty_like(starts_BHCNP)
     decay_BTH, gate_BTH = log_decay_BTH.contiguous(), step_BTH.contiguous()
     lambda_BTH = None if weight_BTH is None else weight_BTH.contiguous()
     dims = {
-        "RANKS": ranks, "WIDTH": width, "STATES": states, "PRECISION": precision,
-        **sizes, **launch_options(sizes, precision),
+        "RANKS": ranks, "WIDTH": width, "STATES": states, "PRECISION": precision, **sizes,
     }  # fmt: skip
     with torch.cuda.device_of(x_BTRHP):
         ends_kernel[(rows * heads, blocks)](
             dy_BTRHP, None if dlast_BHPN is None else dlast_BHPN.contiguous(), decay_BTH, read_BTRHN,
             ends_BHCNP, dstate_BHPN, time, heads, chunks,
             *dy_BTRHP.stride()[:4], *read_BTRHN.stride()[:4],
-            HAS_DLAST=dlast_BHPN is not None, HAS_STATE=has_state, **dims,
+            HAS_DLAST=dlast_BHPN is not None, HAS_STATE=has_state, **dims, **launch_options(sizes, precision),
         )  # fmt: skip
         gradients_kernel[(rows * heads * chunks, blocks)](
             dy_BTRHP, x_BTRHP, decay_BTH, gate_BTH, lambda_BTH, turns_BTHA, write_BTRHN, read_BTRHN,
-            starts_BHCNP, ends_BHCNP, dx_BTRHP, down_BTRHX, dscale_BTRHX, *shares,
+            starts_BHCNP, ends_BHCNP, dx_BTRHP, *shares,
             time, heads, chunks, blocks, *dy_BTRHP.stride()[:4], *x_BTRHP.stride()[:4],
             *write_BTRHN.stride()[:4], *read_BTRHN.stride()[:4],
-            PAIRS=pairs, HAS_WEIGHT=weight_BTH is not None, **dims,
-        )  # fmt: skip
-        finish_kernel[(triton.cdiv(step_BTH.numel(), FINISHED),)](
-            gate_BTH, lambda_BTH, down_BTRHX, dscale_BTRHX, dstep_BTH, dweight_BTH,
-            step_BTH.numel(), time, heads,
-            RANKS=ranks, BLOCKS=blocks, HAS_WEIGHT=weight_BTH is not None, SIZE=FINISHED,
+            PAIRS=pairs, HAS_WEIGHT=weight_BTH is not None, APART=parts_itself(sizes, ranks), **dims,
+            **launch_options(sizes, precision, walks=False),
         )  # fmt: skip
     if blocks > 1:
         for (gradient, axis), share in zip(shared, shares, strict=True):
@@ -153,10 +146,10 @@ def _empty(
 ) -> tuple[Tensor, ...]:
     rows, _, _, heads, width = x_BTRHP.shape
     shape = (rows, heads, width, write_BTRHN.shape[-1]) if has_state else (rows, 0)
-    weights = step_BTH.new_empty(rows, 0) if weight_BTH is None else weight_BTH.new_empty(weight_BTH.shape)
-    like = (tensor.new_empty(tensor.shape) for tensor in (x_BTRHP, log_decay_BTH, step_BTH))
+    weight_BTH = step_BTH[:, :0] if weight_BTH is None else weight_BTH
+    like = (tensor.new_empty(tensor.shape) for tensor in (x_BTRHP, log_decay_BTH, step_BTH, weight_BTH))
     pairs = (write_BTRHN.new_empty(write_BTRHN.shape, dtype=dtype) for dtype in (write_dtype, read_dtype))
-    return *like, weights, torch.empty_like(turns_BTHA), *pairs, x_BTRHP.new_empty(shape, dtype=torch.float32)
+    return *like, torch.empty_like(turns_BTHA), *pairs, x_BTRHP.new_empty(shape, dtype=torch.float32)
 
 
 lift(backward)

@@ -19,10 +19,11 @@ from torch import Tensor
 from statelab.kernels.lanes import lift, rows_last_contiguous
 from statelab.kernels.mamba3.chunk import with_input_before
 from statelab.kernels.mamba3.gradients import backward
+from statelab.kernels.mamba3.options import launch_options, parts_itself, split_time
 from statelab.kernels.mamba3.phases import turn_kernel
 from statelab.kernels.mamba3.reference import State
 from statelab.kernels.mamba3.tiles_forward import forward_kernel
-from statelab.kernels.ssd.tiles import launch_options, plan
+from statelab.kernels.ssd.tiles import plan
 
 
 def tiles(
@@ -89,10 +90,11 @@ def forward(
     with torch.cuda.device_of(x_BTRHP):
         if angle_BTHA is not None and pairs:
             angle_BTHA = rows_last_contiguous(angle_BTHA)
-            turn_kernel[(rows * heads,)](
+            blocks, parts = split_time(rows * heads, triton.cdiv(time, sizes["L"] // ranks))
+            turn_kernel[(rows * heads, parts)](
                 angle_BTHA, None if phase_BHA is None else phase_BHA.contiguous(), write_BTRHN, read_BTRHN,
                 turns_BTHA, last_BHA, *turned, before_BRHN,
-                time, heads, *angle_BTHA.stride()[:3], *write_BTRHN.stride()[:4], *read_BTRHN.stride()[:4],
+                time, heads, blocks, *angle_BTHA.stride()[:3], *write_BTRHN.stride()[:4], *read_BTRHN.stride()[:4],
                 PAIRS=pairs, HAS_STATE=phase_BHA is not None, KEEP_LAST=has_weight, **dims,
                 L=sizes["L"], N=sizes["N"], num_warps=4,
             )  # fmt: skip
@@ -107,7 +109,8 @@ def forward(
             time, heads, triton.cdiv(time, sizes["L"] // ranks),
             *x_BTRHP.stride()[:4], *write_BTRHN.stride()[:4], *read_BTRHN.stride()[:4],
             WIDTH=width, HAS_WEIGHT=has_weight, HAS_STATE=h_BHPN is not None, KEEP=keep,
-            R=triton.next_power_of_2(ranks), **dims, **sizes, **launch_options(sizes, precision),
+            R=triton.next_power_of_2(ranks), APART=parts_itself(sizes, ranks), **dims, **sizes,
+            **launch_options(sizes, precision),
         )  # fmt: skip
     return outputs
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from statelab.kernels.dot import dot
+from statelab.kernels.dot import dot, turned
 from statelab.kernels.mamba3.phases import pair_products, place_rows, rotate, rotation
-from statelab.kernels.mamba3.tiles_forward import load_row_decays, load_row_scales
-from statelab.kernels.steps import decay_from_to, load_rows, load_steps, store_rows, store_steps
+from statelab.kernels.mamba3.tiles_forward import load_row_decays, load_row_scales, weighted
+from statelab.kernels.steps import decay_from_to, from_log, load_rows, load_steps, store_rows, store_steps
 
 
 @triton.jit
@@ -50,26 +50,41 @@ def ends_kernel(  # type: ignore[no-untyped-def]
         cum, total = load_row_decays(decay_ptr + gates, step * heads, inside & (rank == 0))
         dy = load_rows(dy_ptr + first * dy_t, step * dy_t + rank * dy_r, inside, width, W)
         read = load_rows(read_ptr + first * read_t, step * read_t + rank * read_r, inside, STATES, N)
-        dstate = tl.exp(total) * dstate + dot(tl.trans(read), tl.exp(cum)[:, None] * dy, PRECISION)
+        dstate = from_log(total) * dstate + dot(
+            turned(read, PRECISION), from_log(cum)[:, None] * dy, PRECISION
+        )
     if HAS_STATE:
         tl.store(dstate_ptr + state_at, dstate, mask=state_inside)
 
 
 @triton.jit
+def scale_before(  # type: ignore[no-untyped-def]
+    x_ptr, x_r, write_ptr, write_r, dend_ptr, dend_n, width,
+    RANKS: tl.constexpr, STATES: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the scale of the step before a chunk, Σ_r x_rᵀ dSᵀ B_r: only the state between carries it on."""
+    state, column = tl.arange(0, N), tl.arange(0, W)
+    dend = load_rows(dend_ptr, state * dend_n, state < STATES, width, W)
+    total = tl.zeros([N], tl.float32)
+    for rank in tl.static_range(RANKS):
+        x = tl.load(x_ptr + rank * x_r + column, mask=column < width, other=0.0).to(tl.float32)
+        write = tl.load(write_ptr + rank * write_r + state, mask=state < STATES, other=0.0).to(tl.float32)
+        total += write * tl.sum(dend * x[None, :], axis=1)
+    return tl.sum(total, axis=0)
+
+
+@triton.jit
 def gradients_kernel(  # type: ignore[no-untyped-def]
     dy_ptr, x_ptr, decay_ptr, step_ptr, weight_ptr, turns_ptr, write_ptr, read_ptr, starts_ptr, ends_ptr,
-    dx_ptr, down_ptr, dscale_ptr, ddecay_ptr, dangle_ptr, dwrite_ptr, dread_ptr,
+    dx_ptr, ddecay_ptr, dstep_ptr, dweight_ptr, dangle_ptr, dwrite_ptr, dread_ptr,
     time, heads, chunks, blocks,
     dy_b, dy_t, dy_r, dy_h, x_b, x_t, x_r, x_h,
     write_b, write_t, write_r, write_h, read_b, read_t, read_r, read_h,
     RANKS: tl.constexpr, WIDTH: tl.constexpr, STATES: tl.constexpr, PAIRS: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, APART: tl.constexpr, PRECISION: tl.constexpr,
     L: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    """Grid (rows · heads · chunks, blocks of head width). What blocks add to one gradient is written apart.
-
-    `down` and `dscale`: gradients of what `load_row_scales` gives, of each row.
-    """
+    """Grid (rows · heads · chunks, blocks of head width). What blocks add to one gradient is written apart."""
     place, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     sequence, first = place // chunks, place % chunks * (L // RANKS)
     row, head = sequence // heads, sequence % heads
@@ -82,8 +97,10 @@ def gradients_kernel(  # type: ignore[no-untyped-def]
     gates = (row * time + first) * heads + head
     lines = (row * time + first) * RANKS * heads + head
     # Each product of two rows is made once as [i, j] and once as [j, i]: a transposed sum of products, rounded
-    # to 16 bits, is not safe as the left side of another on Hopper.
-    past, seen = step[:, None] > step[None, :], step[:, None] >= step[None, :]
+    # to 16 bits, is not safe as the left side of another on Hopper. `APART`: what
+    # a step sees of itself is a number for each row, no part of a product.
+    past, past_back = step[:, None] > step[None, :], step[:, None] < step[None, :]
+    same = step[:, None] == step[None, :]
 
     cum, total = load_row_decays(decay_ptr + gates, gate, leads)
     own, scale = load_row_scales(step_ptr, weight_ptr, gates, gate, heads, time - first, inside, HAS_WEIGHT)
@@ -99,91 +116,86 @@ def gradients_kernel(  # type: ignore[no-untyped-def]
     starts_ptr += place * STATES * WIDTH + start
     held = load_steps(starts_ptr, WIDTH, STATES, width, N, W)
 
-    dread = tl.exp(cum)[:, None] * dot(dy, tl.trans(held), PRECISION)
-    weights = decay_from_to(cum[None, :], cum[:, None], seen) * tl.where(past, scale[None, :], own[:, None])
-    dread += dot(dot(dy, tl.trans(x), PRECISION) * weights, write, PRECISION)
-    ddecay, dangle = pair_products(read, dread, L, N)
+    dmix = dot(dy, turned(x, PRECISION), PRECISION)
+    decay = decay_from_to(cum[None, :], cum[:, None], past)
+    dread = dot(weighted(dmix, decay, scale[None, :], own[:, None], same, APART), write, PRECISION)
+    dread += from_log(cum)[:, None] * dot(dy, turned(held, PRECISION), PRECISION)
+    read_product, dangle = pair_products(read, dread, L, N)
+    if APART:
+        # Of steps themselves: what the decays and phases of reads and of writes would have of it is the same.
+        itself = tl.sum(x.to(tl.float32) * dy, axis=1)
+        dread += (own * itself)[:, None] * write
     if PAIRS:
-        cos, sin = rotation(load_rows(turns_ptr, gate * PAIRS, inside, PAIRS, N // 2))
+        cos, sin = rotation(load_rows(turns_ptr, gate * PAIRS, inside, PAIRS, N // 2), PRECISION)
         dread = rotate(dread, cos, -sin, L, N)
     part = line * blocks
     dread_ptr += (lines * blocks + block) * STATES
     store_rows(dread_ptr, dread, part * STATES, inside, STATES, N)
 
     dend = load_steps(ends_ptr + place * STATES * WIDTH + start, WIDTH, STATES, width, N, W)
-    decayed = tl.exp(total)
-    passed = decayed * tl.sum(tl.sum(held * dend, axis=1), axis=0)
+    decayed = from_log(total)
+    passed = decayed * tl.sum(tl.sum(held.to(tl.float32) * dend, axis=1), axis=0)
     if PAIRS:
         # Channel n of the state's gradient meets the other channel of its pair.
         channel = tl.arange(0, N) ^ 1
         other = load_rows(starts_ptr, channel * WIDTH, channel < STATES, width, W)
-        even, odd = tl.split(tl.reshape(tl.sum(other * dend, axis=1), [N // 2, 2]))
-        turned = decayed * (even - odd)
+        even, odd = tl.split(tl.reshape(tl.sum(other.to(tl.float32) * dend, axis=1), [N // 2, 2]))
+        of_state = decayed * (even - odd)
 
-    decay_back = decay_from_to(cum[:, None], cum[None, :], step[:, None] <= step[None, :])
-    past_back = step[:, None] < step[None, :]
-    mix_back = dot(write, tl.trans(read), PRECISION)
-    to_end = tl.exp(total - cum)
-    dx = dot(tl.where(past_back, mix_back * decay_back, 0.0), dy, PRECISION)
-    dx += to_end[:, None] * dot(write, dend, PRECISION)
-    dx_own = dot(tl.where(past_back, 0.0, mix_back * decay_back), dy, PRECISION)
-    at = lines * blocks + block
-    tl.store(dscale_ptr + at + part, tl.sum(x * dx, axis=1), mask=inside)
-    tl.store(down_ptr + at + part, tl.sum(x * dx_own, axis=1), mask=inside)
+    decay_back = decay_from_to(cum[:, None], cum[None, :], past_back)
+    mix_back = dot(write, turned(read, PRECISION), PRECISION)
+    to_end = from_log(total - cum)
+    dx = dot(mix_back * decay_back, dy, PRECISION) + to_end[:, None] * dot(write, dend, PRECISION)
+    if APART:
+        seen = tl.sum(write.to(tl.float32) * read, axis=1)
+        dx_own, down = seen[:, None] * dy, seen * itself
+    else:
+        dx_own = dot(tl.where(same, mix_back, 0.0), dy, PRECISION)
+        down = tl.sum(x * dx_own, axis=1)
+    # Gradients of what `load_row_scales` gives, of each row and summed over the ranks of its step or of the one before.
+    dscale = tl.sum(x * dx, axis=1)
     dx = scale[:, None] * dx + own[:, None] * dx_own
     store_rows(dx_ptr + lines * WIDTH + start, dx, line * WIDTH, inside, width, W)
+    down += dscale
+    if RANKS > 1:
+        down = tl.sum(tl.where(same, down[None, :], 0.0), axis=1)
+    at, offset = gates * blocks + block, gate * blocks
+    if HAS_WEIGHT:
+        later = tl.sum(tl.where(step[:, None] == step[None, :] + 1, dscale[None, :], 0.0), axis=1)
+        if first > 0:
+            dend_ptr = ends_ptr + (place - 1) * STATES * WIDTH + start
+            before = scale_before(
+                x_ptr - x_t, x_r, write_ptr - write_t, write_r, dend_ptr, WIDTH, width, RANKS, STATES, N, W
+            )
+            later += tl.where(step == 0, before, 0.0)
+        delta = tl.load(step_ptr + gates + gate, mask=leads, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + gates + gate, mask=leads, other=0.0).to(tl.float32)
+        dweight = delta * (down - later)
+        tl.store(dweight_ptr + at + offset, dweight.to(dweight_ptr.dtype.element_ty), mask=leads)
+        down = weight * down + (1 - weight) * later
+    tl.store(dstep_ptr + at + offset, down.to(dstep_ptr.dtype.element_ty), mask=leads)
 
-    weights_back = decay_back * tl.where(past_back, scale[:, None], own[:, None])
-    dwrite = dot(dot(x, tl.trans(dy), PRECISION) * weights_back, read, PRECISION)
-    product, turning = pair_products(write, dwrite, L, N)
-    ddecay, dangle = ddecay - product, dangle + turning
-
-    dwrite_end = to_end[:, None] * dot(x, tl.trans(dend), PRECISION)
-    reached, turning = pair_products(write, dwrite_end, L, N)
-    passing = scale * reached
+    dmix_back = dot(x, turned(dy, PRECISION), PRECISION)
+    dmix_back = weighted(dmix_back, decay_back, scale[:, None], own[:, None], same, APART)
+    dwrite = dot(dmix_back, read, PRECISION)
+    write_product, turning = pair_products(write, dwrite, L, N)
+    ddecay, dangle = tl.sum(read_product - write_product, axis=1), dangle + turning
+    dwrite_end = (scale * to_end)[:, None] * dot(x, turned(dend, PRECISION), PRECISION)
+    write_product, turning = pair_products(write, dwrite_end, L, N)
+    passing = tl.sum(write_product, axis=1)
     ddecay = tl.cumsum(ddecay, axis=0, reverse=True) + (tl.cumsum(passing, axis=0) - passing) + passed
-    at = gates * blocks + block
-    tl.store(ddecay_ptr + at + gate * blocks, ddecay.to(ddecay_ptr.dtype.element_ty), mask=leads)
-    dwrite += scale[:, None] * dwrite_end
+    tl.store(ddecay_ptr + at + offset, ddecay.to(ddecay_ptr.dtype.element_ty), mask=leads)
+    dwrite += dwrite_end
+    if APART:
+        dwrite += (own * itself)[:, None] * read
     if PAIRS:
-        turning *= -scale[:, None]
-        dangle = tl.cumsum(dangle, axis=0, reverse=True) + (tl.cumsum(turning, axis=0) - turning)
+        # Of what reaches the chunk's end a step is passed by all before it: by all but those from it on.
+        of_state -= tl.sum(turning, axis=0)
+        dangle = tl.cumsum(dangle + turning, axis=0, reverse=True)
         dangle_ptr += (gates * blocks + block) * PAIRS
-        store_rows(dangle_ptr, dangle + turned[None, :], gate * blocks * PAIRS, leads, PAIRS, N // 2)
+        store_rows(dangle_ptr, dangle + of_state[None, :], gate * blocks * PAIRS, leads, PAIRS, N // 2)
         # Loaded again: the registers are needed in between.
-        cos, sin = rotation(load_rows(turns_ptr, gate * PAIRS, inside, PAIRS, N // 2))
+        cos, sin = rotation(load_rows(turns_ptr, gate * PAIRS, inside, PAIRS, N // 2), PRECISION)
         dwrite = rotate(dwrite, cos, -sin, L, N)
     dwrite_ptr += (lines * blocks + block) * STATES
     store_rows(dwrite_ptr, dwrite, part * STATES, inside, STATES, N)
-
-
-@triton.jit
-def finish_kernel(  # type: ignore[no-untyped-def]
-    step_ptr, weight_ptr, down_ptr, dscale_ptr, dstep_ptr, dweight_ptr,
-    total, time, heads,
-    RANKS: tl.constexpr, BLOCKS: tl.constexpr, HAS_WEIGHT: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
-    """Grid (rows · time · heads / SIZE): gradients of Δ and λ, of which a step's scale has its own and the next."""
-    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    inside = at < total
-    has_before = inside & (at // heads % time > 0)
-    # Rows of a step are `heads` apart, those of neighbouring steps `heads * RANKS`.
-    first = (at // heads * RANKS * heads + at % heads) * BLOCKS
-    own = tl.zeros([SIZE], tl.float32)
-    later = tl.zeros([SIZE], tl.float32)
-    for rank in tl.static_range(RANKS):
-        for block in tl.static_range(BLOCKS):
-            part = first + rank * heads * BLOCKS + block
-            own += tl.load(down_ptr + part, mask=inside, other=0.0)
-            own += tl.load(dscale_ptr + part, mask=inside, other=0.0)
-            if HAS_WEIGHT:
-                before = part - heads * RANKS * BLOCKS
-                later += tl.load(dscale_ptr + before, mask=has_before, other=0.0)
-    dstep = own
-    if HAS_WEIGHT:
-        step = tl.load(step_ptr + at, mask=inside, other=0.0).to(tl.float32)
-        weight = tl.load(weight_ptr + at, mask=inside, other=0.0).to(tl.float32)
-        dstep = weight * own + (1 - weight) * later
-        dweight = step * (own - later)
-        tl.store(dweight_ptr + at, dweight.to(dweight_ptr.dtype.element_ty), mask=inside)
-    tl.store(dstep_ptr + at, dstep.to(dstep_ptr.dtype.element_ty), mask=inside)

@@ -8,16 +8,23 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from statelab.kernels.dot import dot
+from statelab.kernels.dot import dot, turned
 from statelab.kernels.mamba3.phases import place_rows
-from statelab.kernels.steps import LEAST_LOG_DECAY, decay_from_to, load_rows, store_rows, store_steps
+from statelab.kernels.steps import (
+    as_logs,
+    decay_from_to,
+    from_log,
+    load_rows,
+    store_rows,
+    store_steps,
+)
 
 
 @triton.jit
 def load_row_decays(pointer, offset, first):  # type: ignore[no-untyped-def]
     """Log decays summed up to each row, `[L]`, and over all: of the ranks of a step only the `first` decays."""
     decay = tl.load(pointer + offset, mask=first, other=0.0).to(tl.float32)
-    decay = tl.maximum(decay, LEAST_LOG_DECAY)
+    decay = as_logs(decay)
     return tl.cumsum(decay, axis=0), tl.sum(decay, axis=0)
 
 
@@ -26,16 +33,26 @@ def load_row_scales(  # type: ignore[no-untyped-def]
     step_ptr, weight_ptr, base, offset, heads, steps, inside, HAS_WEIGHT: tl.constexpr
 ):
     """λΔ, by which a row's own step sees what it writes, and λΔ + (1 − λ')Δ', by which later ones do, `[L]`."""
-    own = tl.load(step_ptr + base + offset, mask=inside, other=0.0).to(tl.float32)
-    scale = own
     if HAS_WEIGHT:
-        own *= tl.load(weight_ptr + base + offset, mask=inside, other=0.0).to(tl.float32)
-        # The step after: there is none behind the last one of all.
-        base += heads
-        inside = inside & (offset < (steps - 1) * heads)
-        later = tl.load(step_ptr + base + offset, mask=inside, other=0.0).to(tl.float32)
-        scale = own + later * (1 - tl.load(weight_ptr + base + offset, mask=inside, other=0.0).to(tl.float32))
+        # Of each row's step and of the one after, which there is none of behind the last.
+        after = tl.arange(0, 2)[:, None]
+        offset = offset[None, :] + after * heads
+        inside = inside[None, :] & (offset < steps * heads)
+        step = tl.load(step_ptr + base + offset, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + base + offset, mask=inside, other=0.0).to(tl.float32)
+        own = tl.sum(tl.where(after == 0, weight * step, 0.0), axis=0)
+        scale = tl.sum(tl.where(after == 0, weight, 1 - weight) * step, axis=0)
+    else:
+        own = tl.load(step_ptr + base + offset, mask=inside, other=0.0).to(tl.float32)
+        scale = own
     return own, scale
+
+
+@triton.jit
+def weighted(product, decay, scale, own, same, APART: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Products of two rows by what the later sees of the earlier, and rows of one step of each other. `APART`: what a
+    row sees of itself is left out."""
+    return product * (decay * scale if APART else tl.where(same, own, decay * scale))
 
 
 @triton.jit
@@ -45,8 +62,8 @@ def forward_kernel(  # type: ignore[no-untyped-def]
     time, heads, chunks,
     x_b, x_t, x_r, x_h, write_b, write_t, write_r, write_h, read_b, read_t, read_r, read_h,
     RANKS: tl.constexpr, WIDTH: tl.constexpr, STATES: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, HAS_STATE: tl.constexpr, KEEP: tl.constexpr, PRECISION: tl.constexpr,
-    L: tl.constexpr, N: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, HAS_STATE: tl.constexpr, KEEP: tl.constexpr, APART: tl.constexpr,
+    PRECISION: tl.constexpr, L: tl.constexpr, N: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Grid (rows · heads, blocks of head width): walks over the chunks with its block of the state on chip."""
     sequence, start = tl.program_id(0).to(tl.int64), tl.program_id(1) * W
@@ -76,15 +93,17 @@ def forward_kernel(  # type: ignore[no-untyped-def]
         x = load_rows(x_ptr + first * x_t, step * x_t + rank * x_r, inside, width, W)
         write = load_rows(write_ptr + first * write_t, step * write_t + rank * write_r, inside, STATES, N)
         read = load_rows(read_ptr + first * read_t, step * read_t + rank * read_r, inside, STATES, N)
-        # Where it matters, both are ranks of one step, and `own` is that of either.
-        scales = tl.where(step[:, None] > step[None, :], scale[None, :], own[:, None])
-        decay = decay_from_to(cum[None, :], cum[:, None], step[:, None] >= step[None, :])
-        mix = dot(read, tl.trans(write), PRECISION) * (decay * scales)
-        y = dot(mix, x, PRECISION) + tl.exp(cum)[:, None] * dot(read, state, PRECISION)
+        decay = decay_from_to(cum[None, :], cum[:, None], step[:, None] > step[None, :])
+        same = step[:, None] == step[None, :]
+        mix = dot(read, turned(write, PRECISION), PRECISION)
+        mix = weighted(mix, decay, scale[None, :], own[:, None], same, APART)
+        y = dot(mix, x, PRECISION) + from_log(cum)[:, None] * dot(read, state, PRECISION)
+        if APART:
+            y += (own * tl.sum(read.to(tl.float32) * write, axis=1))[:, None] * x
         y_at = ((row * time + first) * RANKS * heads + head) * WIDTH + start
         store_rows(y_ptr + y_at, y, (step * RANKS + rank) * heads * WIDTH, inside, width, W)
-        added = dot(tl.trans(write), (tl.exp(total - cum) * scale)[:, None] * x, PRECISION)
-        state = tl.exp(total) * state + added
+        added = dot(turned(write, PRECISION), (from_log(total - cum) * scale)[:, None] * x, PRECISION)
+        state = from_log(total) * state + added
     tl.store(last_ptr + state_at, state, mask=state_inside)
     if HAS_WEIGHT:
         rank = tl.arange(0, R)

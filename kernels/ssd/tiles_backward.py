@@ -14,8 +14,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from statelab.kernels.dot import dot
-from statelab.kernels.steps import decay_from_to, load_decays, load_steps, store_each, store_steps
+from statelab.kernels.dot import dot, turned
+from statelab.kernels.steps import decay_from_to, from_log, load_decays, load_steps, store_each, store_steps
 
 
 @triton.jit
@@ -48,7 +48,9 @@ def ends_kernel(  # type: ignore[no-untyped-def]
         cum, total = load_decays(decay_ptr + first * decay_t, decay_t, steps, L)
         dy = load_steps(dy_ptr + first * dy_t, dy_t, steps, width, L, W)
         read = load_steps(read_ptr + first * read_t, read_t, steps, STATES, L, N)
-        dstate = tl.exp(total) * dstate + dot(tl.trans(read), tl.exp(cum)[:, None] * dy, PRECISION)
+        dstate = from_log(total) * dstate + dot(
+            turned(read, PRECISION), from_log(cum)[:, None] * dy, PRECISION
+        )
     if HAS_STATE:
         tl.store(dstate_ptr + state_at, dstate, mask=state_inside)
 
@@ -80,7 +82,7 @@ def gradients_kernel(  # type: ignore[no-untyped-def]
     seen, seen_t = step[:, None] >= step[None, :], step[:, None] <= step[None, :]
 
     cum, total = load_decays(decay_ptr + row * decay_b + first * decay_t + head * decay_h, decay_t, steps, L)
-    from_start, to_end = tl.exp(cum)[:, None], tl.exp(total - cum)[:, None]
+    from_start, to_end = from_log(cum)[:, None], from_log(total - cum)[:, None]
     x = load_steps(x_ptr + row * x_b + first * x_t + head * x_h + start, x_t, steps, width, L, W)
     dy = load_steps(dy_ptr + row * dy_b + first * dy_t + head * dy_h + start, dy_t, steps, width, L, W)
     write_ptr += row * write_b + first * write_t + group * write_g
@@ -89,22 +91,22 @@ def gradients_kernel(  # type: ignore[no-untyped-def]
     read = load_steps(read_ptr, read_t, steps, STATES, L, N)
     held = load_steps(starts_ptr + place * STATES * WIDTH + start, WIDTH, STATES, width, N, W)
 
-    dmix = dot(dy, tl.trans(x), PRECISION) * decay_from_to(cum[None, :], cum[:, None], seen)
-    dread = dot(dmix, write, PRECISION) + from_start * dot(dy, tl.trans(held), PRECISION)
+    dmix = dot(dy, turned(x, PRECISION), PRECISION) * decay_from_to(cum[None, :], cum[:, None], seen)
+    dread = dot(dmix, write, PRECISION) + from_start * dot(dy, turned(held, PRECISION), PRECISION)
     store_steps(dread_ptr + part * STATES, dread, part_t * STATES, steps, STATES, L, N)
     own = tl.sum(read * dread, axis=1)
 
     dend = load_steps(ends_ptr + place * STATES * WIDTH + start, WIDTH, STATES, width, N, W)
-    passed = tl.exp(total) * tl.sum(tl.sum(held * dend, axis=1), axis=0)
+    passed = from_log(total) * tl.sum(tl.sum(held.to(tl.float32) * dend, axis=1), axis=0)
     decay_back = decay_from_to(cum[:, None], cum[None, :], seen_t)
-    dwrite = dot(dot(x, tl.trans(dy), PRECISION) * decay_back, read, PRECISION)
+    dwrite = dot(dot(x, turned(dy, PRECISION), PRECISION) * decay_back, read, PRECISION)
     own -= tl.sum(write * dwrite, axis=1)
-    dwrite_end = to_end * dot(x, tl.trans(dend), PRECISION)
+    dwrite_end = to_end * dot(x, turned(dend, PRECISION), PRECISION)
     passing = tl.sum(write * dwrite_end, axis=1)
     store_steps(dwrite_ptr + part * STATES, dwrite + dwrite_end, part_t * STATES, steps, STATES, L, N)
     ddecay = tl.cumsum(own, axis=0, reverse=True) + (tl.cumsum(passing, axis=0) - passing) + passed
     store_each(ddecay_ptr + part, ddecay, part_t, steps, L)
 
-    mix_back = dot(write, tl.trans(read), PRECISION) * decay_back
+    mix_back = dot(write, turned(read, PRECISION), PRECISION) * decay_back
     dx = dot(mix_back, dy, PRECISION) + to_end * dot(write, dend, PRECISION)
     store_steps(dx_ptr + at * WIDTH + start, dx, heads * WIDTH, steps, width, L, W)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from statelab.kernels.dot import dot
-from statelab.kernels.steps import decay_from_to, load_decays, load_steps, store_steps
+from statelab.kernels.dot import dot, turned
+from statelab.kernels.steps import decay_from_to, from_log, load_decays, load_steps, store_steps
 
 
 @triton.jit
@@ -46,9 +46,9 @@ def forward_kernel(  # type: ignore[no-untyped-def]
         x = load_steps(x_ptr + first * x_t, x_t, steps, width, L, W)
         write = load_steps(write_ptr + first * write_t, write_t, steps, STATES, L, N)
         read = load_steps(read_ptr + first * read_t, read_t, steps, STATES, L, N)
-        mix = dot(read, tl.trans(write), PRECISION) * decay_from_to(cum[None, :], cum[:, None], seen)
-        y = dot(mix, x, PRECISION) + tl.exp(cum)[:, None] * dot(read, state, PRECISION)
+        mix = dot(read, turned(write, PRECISION), PRECISION) * decay_from_to(cum[None, :], cum[:, None], seen)
+        y = dot(mix, x, PRECISION) + from_log(cum)[:, None] * dot(read, state, PRECISION)
         store_steps(y_ptr + first * heads * WIDTH, y, heads * WIDTH, steps, width, L, W)
-        added = dot(tl.trans(write), tl.exp(total - cum)[:, None] * x, PRECISION)
-        state = tl.exp(total) * state + added
+        added = dot(turned(write, PRECISION), from_log(total - cum)[:, None] * x, PRECISION)
+        state = from_log(total) * state + added
     tl.store(last_ptr + state_at, state, mask=state_inside)

@@ -37,6 +37,17 @@ def reports_of(launch: str) -> list[dict[str, Any]]:
     return reports
 
 
+def misfits(reports: list[dict[str, Any]], spill: float = 0, chunk: float = 0) -> list[dict[str, Any]]:
+    """Those of kernels that use more shared memory than there is, or more bytes of stack than `spill`; than `chunk`,
+    if that is more, where it is the gradients of one chunk, which few warps or registers make quicker even so."""
+    allowed = {"gradients_kernel": max(spill, chunk)}
+    return [
+        report
+        for report in reports
+        if report["stack"] > allowed.get(report["name"], spill) or report["shared"] > MAXIMUM_SHARED
+    ]
+
+
 def _main(launch: str) -> None:
     module, function = launch.split(":")
     compiled = _activate()

@@ -8,7 +8,7 @@ import torch
 from statelab.kernels.causal_conv.sliding import BACKWARD, FORWARD, plan
 from tests.kernels.checks import total
 from tests.kernels.conv import Setting, compare, launch, with_gradients
-from tests.kernels.offline import MAXIMUM_SHARED, reports_of
+from tests.kernels.offline import misfits, reports_of
 
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="the interpreter is off where there is a GPU"
@@ -159,4 +159,4 @@ def test_usual_sizes_compile_for_hopper_to_many_warps() -> None:
 @pytest.mark.slow
 def test_other_sizes_compile_for_hopper_without_spills() -> None:
     reports = reports_of("tests.kernels.test_conv_kernel:launch_others")
-    assert [report for report in reports if report["stack"] or report["shared"] > MAXIMUM_SHARED] == []
+    assert misfits(reports) == []

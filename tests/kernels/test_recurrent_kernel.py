@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 
 from tests.kernels.checks import check_lanes, check_traced_whole
-from tests.kernels.offline import MAXIMUM_SHARED, reports_of
+from tests.kernels.offline import misfits, reports_of
 from tests.kernels.recurrent import OPS, Op, compare, launch, poisoned
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=str)
@@ -121,21 +122,21 @@ def launch_widest_and_narrowest() -> None:
 def test_usual_widths_compile_for_hopper_without_spills() -> None:
     reports = reports_of("tests.kernels.test_recurrent_kernel:launch_usual")
     assert len(reports) >= 8
-    assert [report for report in reports if report["stack"] or report["shared"] > MAXIMUM_SHARED] == []
+    assert misfits(reports) == []
 
 
 @pytest.mark.slow
 def test_other_widths_compile_for_hopper_without_spills() -> None:
     reports = reports_of("tests.kernels.test_recurrent_kernel:launch_others")
     # Four registers may wait in memory from before all loops until after them.
-    assert [report for report in reports if report["stack"] > 16 or report["shared"] > MAXIMUM_SHARED] == []
+    assert misfits(reports, 16) == []
 
 
 @pytest.mark.slow
 def test_the_widest_and_the_narrowest_fit_into_shared_memory() -> None:
     """Here values may spill into local memory."""
     reports = reports_of("tests.kernels.test_recurrent_kernel:launch_widest_and_narrowest")
-    assert [report for report in reports if report["shared"] > MAXIMUM_SHARED] == []
+    assert misfits(reports, math.inf) == []
 
 
 def test_memory_is_poisoned() -> None:
