@@ -108,7 +108,7 @@ class Mamba2(nn.Module):
         # In float32 or wider: near 1, a decay in 16 bits would stop being one.
         step_BTH = F.softplus(widen(dt_BTH) + widen(self.dt_bias))
         y_BTHP, h_BHPN = ssd(
-            x_BTHP * step_BTH.unsqueeze(-1),
+            (x_BTHP * step_BTH.unsqueeze(-1)).to(x_BTHP.dtype),
             -step_BTH * widen(self.A_log).exp(),
             write_BTM.unflatten(-1, (groups, states)),
             read_BTM.unflatten(-1, (groups, states)),

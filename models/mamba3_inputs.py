@@ -63,6 +63,6 @@ def normed(
 
 
 def ranked(x_BTHP: Tensor, scale_RHP: Tensor | None) -> Tensor:
-    """`[B, T, R, H, P]`: the same for every rank but for its scale; R is 1 where there is none."""
+    """`[B, T, R, H, P]`, of the dtype of x: the same for every rank but for its scale; R is 1 where there is none."""
     x_BT1HP = x_BTHP.unsqueeze(2)
-    return x_BT1HP if scale_RHP is None else x_BT1HP * scale_RHP
+    return x_BT1HP if scale_RHP is None else x_BT1HP * scale_RHP.to(x_BTHP.dtype)

@@ -125,10 +125,10 @@ def test_auto_takes_the_kernel_that_is_named_last_and_no_kernel_where_it_cannot_
 
 def test_narrow_states_of_many_sequences_go_step_by_step_where_no_gradient_is_wanted() -> None:
     rule = import_module("statelab.kernels.delta_rule")._sequential
-    assert not rule(16, 16, 1024)
+    assert not rule(16, 16, 4096)
     with torch.no_grad():
-        assert rule(16, 16, 1024)
-        assert not rule(32, 16, 1024)
+        assert rule(16, 16, 4096)
+        assert not rule(32, 16, 4096)
         assert not rule(16, 16, 8)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
+from statelab.kernels.precision import choose_precision
 from statelab.models import MIXERS
 from statelab.models.build import build_mixer
 from statelab.models.lineup import (
@@ -63,6 +66,26 @@ def test_every_layer_reads_and_learns_in_bf16_with_a_wider_state(name: str) -> N
     assert y_BTD.dtype == torch.bfloat16
     assert {leaf.dtype for leaf in leaves(state)} == {torch.float32}
     assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("name", LAYER_NAMES)
+def test_in_bf16_a_recurrence_is_given_16_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what it reads an op chooses how its kernel multiplies: from float32, six times as much."""
+    chosen: list[str] = []
+
+    def noted(op: str, precision: str, like: torch.Tensor) -> str:
+        chosen.append(choose_precision(op, precision, like))
+        return chosen[-1]
+
+    layer = build_mixer(layer_named(name, 32), 32)
+    layer(torch.randn(2, 5, 32))  # Now all of its modules are there.
+    for module in list(sys.modules.values()):
+        if vars(module).get("choose_precision") is choose_precision and module.__name__ != __name__:
+            monkeypatch.setattr(module, "choose_precision", noted)
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(torch.randn(2, 5, 32))
+    # What comes behind the first is a parallel form that is made of another op.
+    assert chosen[:1] == ([] if name == "attention" else ["bf16"])
 
 
 @pytest.mark.parametrize("name", LAYER_NAMES)
