@@ -35,7 +35,7 @@ def ssd(
     `triton` the same on a GPU, with products in `precision` (`kernels.precision`), for N up to 128; log decays
     below −120, −∞ too, are there decays of 0. `recurrent` goes on a GPU step by step, in float32 whatever
     the precision, for P and N up to 64. `auto` is `triton` there, which takes
-    0.05 to 0.6 of the other's time, forward and backward (`kernels/BENCHMARKS.md`). Raises
+    0.04 to 0.45 of the other's time, forward and backward (`kernels/BENCHMARKS.md`). Raises
     ValueError for shapes that do not fit together.
     """
     sizes = check_shapes(
