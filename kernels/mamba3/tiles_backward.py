@@ -97,8 +97,8 @@ def gradients_kernel(  # type: ignore[no-untyped-def]
     gates = (row * time + first) * heads + head
     lines = (row * time + first) * RANKS * heads + head
     # Each product of two rows is made once as [i, j] and once as [j, i]: a transposed sum of products, rounded
-    # to 16 bits, is not safe as the left side of another on Hopper. `APART`: what
-    # a step sees of itself is a number for each row, no part of a product.
+    # to 16 bits, is not safe as the left side of another on Hopper. `APART`: what a step sees of itself is a number for
+    # each row, no part of a product.
     past, past_back = step[:, None] > step[None, :], step[:, None] < step[None, :]
     same = step[:, None] == step[None, :]
 
@@ -122,7 +122,7 @@ def gradients_kernel(  # type: ignore[no-untyped-def]
     dread += from_log(cum)[:, None] * dot(dy, turned(held, PRECISION), PRECISION)
     read_product, dangle = pair_products(read, dread, L, N)
     if APART:
-        # Of steps themselves: what the decays and phases of reads and of writes would have of it is the same.
+        # Behind the sums for decays and phases, to which reads and writes of one step would give the same.
         itself = tl.sum(x.to(tl.float32) * dy, axis=1)
         dread += (own * itself)[:, None] * write
     if PAIRS:

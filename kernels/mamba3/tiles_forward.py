@@ -23,8 +23,7 @@ from statelab.kernels.steps import (
 @triton.jit
 def load_row_decays(pointer, offset, first):  # type: ignore[no-untyped-def]
     """Log decays summed up to each row, `[L]`, and over all: of the ranks of a step only the `first` decays."""
-    decay = tl.load(pointer + offset, mask=first, other=0.0).to(tl.float32)
-    decay = as_logs(decay)
+    decay = as_logs(tl.load(pointer + offset, mask=first, other=0.0).to(tl.float32))
     return tl.cumsum(decay, axis=0), tl.sum(decay, axis=0)
 
 
