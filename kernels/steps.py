@@ -14,7 +14,7 @@ from statelab.kernels.dot import INTERPRETED
 
 LEAST_LOG_DECAY = tl.constexpr(-120.0)
 """e^−120 is 0 in float32: below it nothing changes but the rounding of the sums that a decay is part of."""
-LOG2_E = tl.constexpr(1.4426950408889634)
+LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -64,7 +64,7 @@ def store_each(pointer, numbers, stride, steps, L: tl.constexpr):  # type: ignor
 @triton.jit
 def as_logs(decay):  # type: ignore[no-untyped-def]
     """Logs of decays to the base 2, from natural ones."""
-    return tl.maximum(decay, LEAST_LOG_DECAY) * LOG2_E
+    return tl.maximum(decay, LEAST_LOG_DECAY) * LOG2E
 
 
 @triton.jit

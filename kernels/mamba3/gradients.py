@@ -16,7 +16,7 @@ from statelab.kernels.lanes import lift, rows_last_contiguous
 from statelab.kernels.mamba3.options import launch_options, parts_itself
 from statelab.kernels.mamba3.reference import rotate
 from statelab.kernels.mamba3.tiles_backward import ends_kernel, gradients_kernel
-from statelab.kernels.ssd.tiles import plan
+from statelab.kernels.ssd.options import plan
 
 
 @torch.library.custom_op(

@@ -1,19 +1,18 @@
-"""How Mamba-3's kernels are launched, by shape; tiles are those of `kernels.ssd.tiles`."""
+"""How Mamba-3's kernels are launched, by shape; tiles are those of `kernels.ssd.options`."""
 
 from __future__ import annotations
 
-from statelab.kernels.ssd import tiles
+from statelab.kernels.ssd import options
 
 PROGRAMS = 1024
 """Of the kernel that sums phases: some 8 for each multiprocessor of a large card."""
 
 
 def launch_options(sizes: dict[str, int], precision: str, walks: bool = True) -> dict[str, int]:
-    """As of `kernels.ssd.tiles`, but for a chunk alone in bf16 at widths up to 32: three such programs on a
+    """As of `kernels.ssd.options`, but for a chunk alone in bf16 at widths up to 32: three such programs on a
     multiprocessor took 0.9 of the time of two on an H200 (B64 T256 H4)."""
-    if walks or precision != "bf16" or not narrow(sizes):
-        return tiles.launch_options(sizes, precision)
-    return tiles.launch_options(sizes, precision) | {"num_stages": 2, "maxnreg": 168}
+    chosen = options.launch_options(sizes, precision)
+    return chosen if walks or precision != "bf16" or not narrow(sizes) else chosen | {"maxnreg": 168}
 
 
 def narrow(sizes: dict[str, int]) -> bool:

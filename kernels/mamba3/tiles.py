@@ -23,7 +23,7 @@ from statelab.kernels.mamba3.options import launch_options, parts_itself, split_
 from statelab.kernels.mamba3.phases import turn_kernel
 from statelab.kernels.mamba3.reference import State
 from statelab.kernels.mamba3.tiles_forward import forward_kernel
-from statelab.kernels.ssd.tiles import plan
+from statelab.kernels.ssd.options import plan
 
 
 def tiles(

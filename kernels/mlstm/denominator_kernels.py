@@ -15,8 +15,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from statelab.kernels.dot import INTERPRETED
 from statelab.kernels.elementary import fetch_ahead
+from statelab.kernels.steps import LOG2E, from_log
 
 # mypy: disable-error-code="no-untyped-def,assignment"
 # Triton grows tuples by adding them.
@@ -37,19 +37,7 @@ def _exponentials(logs):
     """exp, but 0 below 1e-38: the care that Triton takes of such numbers is more instructions than the recurrence."""
     out = ()
     for u in tl.static_range(len(logs)):
-        if INTERPRETED:
-            out = out + (tl.exp(logs[u]),)
-        else:
-            out = out + (
-                tl.inline_asm_elementwise(
-                    "mul.f32 $0, $1, 0f3FB8AA3B; ex2.approx.ftz.f32 $0, $0;",
-                    "=f,f",
-                    [logs[u]],
-                    dtype=tl.float32,
-                    is_pure=True,
-                    pack=1,
-                ),
-            )
+        out = out + (from_log(logs[u] * LOG2E),)
     return out
 
 

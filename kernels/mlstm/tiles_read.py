@@ -13,7 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LOG2E = tl.constexpr(1.4426950408889634)
+from statelab.kernels.steps import LOG2E
+
 LN2 = tl.constexpr(0.6931471805599453)
 
 

@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 
 from statelab.kernels.dot import dot
-from statelab.kernels.mlstm.tiles_read import LN2, LOG2E, read_columns, read_gates, read_rows
+from statelab.kernels.mlstm.tiles_read import LN2, read_columns, read_gates, read_rows
+from statelab.kernels.steps import LOG2E
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 
 from statelab.kernels.dot import dot
-from statelab.kernels.mlstm.tiles_read import LOG2E, read_gates, read_rows
+from statelab.kernels.mlstm.tiles_read import read_gates, read_rows
+from statelab.kernels.steps import LOG2E
 
 
 @triton.jit
